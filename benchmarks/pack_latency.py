@@ -30,7 +30,7 @@ _CAPACITY, _READS = 100.0, 133.0
 # GitHub, landaudiogo/kafka-consumer-group-autoscaler (test/monitor_sequence): the stream behind
 # the paper's Figures 5 to 8.
 _STREAM = Path(__file__).parent / "published" / "write-speeds-delta5.json"
-_PRICES = (0.5, 1.0, 2.0)
+_PRICES = (0.5, 0.65, 1.0, 2.0)
 
 # Packs a measurement: write speeds, and the consumer of each partition before.
 _Pack = Callable[[Floats, Ints], Ints]
@@ -116,10 +116,12 @@ def pack_latency(sizes: Sequence[str], options: Options) -> Iterator[Row]:
     """Latency and consumers of MWF, of ours, and of Kafka's assignment (Figures 5 to 8).
 
     Latencies are those of all data, and of the data with a latency above 0 ("late"), which are what
-    the paper states. In the model, the latency of a queue that moved falls evenly from 5 s to 0, so
-    that the 90th percentile of late data is 4.5 s for every mover; what differs is how much data
-    is late. "p90 of as much as MWF's late" compares equal amounts of data: it is the latency that a
-    tenth of the data that MWF has late exceeds.
+    the paper states. In the model, the latency of a queue that moved falls evenly from 5 s to 0. As
+    long as every consumer catches up within the interval, which a packing within the bins does,
+    the 90th percentile of late data is therefore 4.5 s for everybody who moves anything: the least
+    possible is stated, and how far a subject is above it. What differs is how much data is late.
+    "p90 of as much as MWF's late" compares equal amounts of data: it is the latency that a tenth
+    of the data that MWF has late exceeds.
     """
     names = chosen(options, tuple(_SUBJECTS))
     panels = []
@@ -152,6 +154,11 @@ def pack_latency(sizes: Sequence[str], options: Options) -> Iterator[Row]:
                 )
                 late = latency.percentile(share, late_only=True)
                 yield Row(_NAME, size, name, f"latency of late data, {label}", late, "seconds")
+                if share == 0.9 and late > 0:
+                    metric = "latency of late data, p90: above the least possible"
+                    yield Row(
+                        _NAME, size, name, metric, round(late - share * _REBALANCE, 6), "seconds"
+                    )
             yield Row(_NAME, size, name, "late data", latency.above(0.0) / total, "ratio")
             paired = latency.percentile(1 - 0.1 * base / total)
             metric = "latency, p90 of as much as MWF's late"

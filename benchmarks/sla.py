@@ -17,7 +17,7 @@ from benchmarks.harness.figures import chosen, stated
 from benchmarks.registry import Options, Row, benchmark
 
 _NAME = "sla"
-_SLA, _CAPACITY, _INTERVAL = 0.5, 200.0, 1.0
+SLA, CAPACITY, INTERVAL = 0.5, 200.0, 1.0
 _ORACLE = "oracle"
 OURS, ALGORITHM_2 = "ours", "algorithm 2"
 
@@ -82,14 +82,14 @@ _PUBLISHED = {
 
 def _fixed(case: Case) -> Policy:
     highest = rates(case.trace).max() * shares(skewed=case.skewed)
-    return Fixed(highest, lag=highest if case.batches else np.zeros_like(highest), sla=_SLA)
+    return Fixed(highest, lag=highest if case.batches else np.zeros_like(highest), sla=SLA)
 
 
 _POLICIES: dict[str, Callable[[Case], Policy]] = {
-    OURS: lambda _: RepairPolicy(AutoscalingParameters(sla=_SLA)),
-    ALGORITHM_2: lambda _: LatencyAware(sla=_SLA),
-    "algorithm 1": lambda _: LatencyAware(sla=_SLA, rebalance_lag=False),
-    "linear": lambda case: Linear(seconds=_SLA if case.batches else _INTERVAL),
+    OURS: lambda _: RepairPolicy(AutoscalingParameters(sla=SLA)),
+    ALGORITHM_2: lambda _: LatencyAware(sla=SLA),
+    "algorithm 1": lambda _: LatencyAware(sla=SLA, rebalance_lag=False),
+    "linear": lambda case: Linear(seconds=SLA if case.batches else INTERVAL),
     "KEDA's rule": lambda _: Keda(),
     "over-provisioning": _fixed,
 }
@@ -116,12 +116,12 @@ def sla(sizes: Sequence[str], options: Options) -> Iterator[Row]:
         for name in names:
             options.log(f"{_NAME} {size}: {name}")
             outcome = best if name == _ORACLE else run(drawn, case, name, seed=options.seed)
-            within = 100 * outcome.within(_SLA)
+            within = 100 * outcome.within(SLA)
             yield Row(_NAME, size, name, "within 500 ms", within, "percent")
             yield Row(_NAME, size, name, "cost", outcome.replica_minutes, "replica-minutes")
             over = 100 * (outcome.replica_minutes / best.replica_minutes - 1)
             yield Row(_NAME, size, name, "cost above the oracle's", over, "percent")
-            missed = 100 * best.within(_SLA) - within
+            missed = 100 * best.within(SLA) - within
             yield Row(_NAME, size, name, "within 500 ms, below the oracle", missed, "points")
             yield Row(_NAME, size, name, "scale-ups", outcome.ups, "count")
             yield Row(_NAME, size, name, "scale-downs", outcome.downs, "count")
@@ -137,8 +137,8 @@ def sla(sizes: Sequence[str], options: Options) -> Iterator[Row]:
 def run(drawn: Events, case: Case, name: str, *, seed: int = 0) -> Outcome:
     """What becomes of the events under a policy."""
     setting = Setting(
-        capacities=(_CAPACITY,),
-        interval=_INTERVAL,
+        capacities=(CAPACITY,),
+        interval=INTERVAL,
         heartbeat=case.heartbeat,
         rebalance_seconds=case.rebalance,
         seed=seed,
@@ -154,8 +154,8 @@ def case_named(size: str) -> Case:
 def _oracle(drawn: Events, case: Case) -> Outcome:
     """Fewest consumers in every second, changed in no time."""
     setting = Setting(
-        capacities=(_CAPACITY,), interval=_INTERVAL, heartbeat=0.0, rebalance_seconds=0.0
+        capacities=(CAPACITY,), interval=INTERVAL, heartbeat=0.0, rebalance_seconds=0.0
     )
-    seconds = _SLA if case.batches else _INTERVAL
-    policy = Foreseeing(coming(*drawn, _INTERVAL), seconds, _INTERVAL)
+    seconds = SLA if case.batches else INTERVAL
+    policy = Foreseeing(coming(*drawn, INTERVAL), seconds, INTERVAL)
     return simulate(*drawn, policy, setting)

@@ -37,6 +37,7 @@ _KINDS = (
     "demote_brokers",
     "fix_offline_replicas",
     "change_replication_factor",
+    "right_size",
 )
 # one plan in this many is made twice, and both must be equal
 _AGAIN = 10
@@ -182,6 +183,12 @@ def random_operation(rng: np.random.Generator, s: Snapshot, kind: str) -> Operat
     if kind == "change_replication_factor":
         pattern = str(rng.choice([".*", *s.topics]))
         arguments["replication_factor"] = {pattern: int(rng.integers(1, 5))}
+    if kind == "right_size":
+        arguments["options"] = {
+            "min_brokers": int(rng.integers(1, len(living) + 1)) if rng.random() < 0.2 else 1,
+            "max_brokers": int(rng.integers(len(living), 40)) if rng.random() < 0.2 else None,
+            "headroom": float(rng.choice([0.0, 0.0, 0.1, 0.3])),
+        }
     if rng.random() < 0.15:
         arguments["excluded_topics"] = (str(rng.choice(list(s.topics))),)
     if rng.random() < 0.1:
@@ -210,7 +217,10 @@ def _try(case: SoakCase, tally: SoakCounts, options: Options) -> None:
         _report(case, tally, options, "another plan the second time")
         tally.violations += 1
         tally.kinds["another plan"] += 1
-    report: CheckReport = check_plan(case.snapshot, plan.document())
+    # the brokers to add are in the snapshot of the plan
+    sized = case.operation.kind == "right_size"
+    snapshot = plan.snapshot if sized else case.snapshot
+    report: CheckReport = check_plan(snapshot, plan.document())
     tally.content += all(u.proven for u in plan.unmet)
     tally.valid += all(u.proven for u in plan.unmet if u.hard)
     tally.violations += len(report.violations)

@@ -304,7 +304,9 @@ def admin_client(
         except SaslAuthenticationFailedError:
             raise unknown_user() from None
         except AuthorizationError as error:
-            what = "a topic" if "Topic" in type(error).__name__ else "the cluster"
+            kind = type(error).__name__
+            what = "a topic" if "Topic" in kind else "the cluster"
+            what = "a consumer group" if "Group" in kind else what
             raise KafkaDeniedError(
                 f"{where} refused: the user of the client properties is not authorized for this "
                 f"on {what}"

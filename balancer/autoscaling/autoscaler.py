@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -93,13 +93,12 @@ class Autoscaler:
     publish
         Told of each decision: consumers needed, and consumers that run.
     assignor
-        How consumers share partitions once their number is right: ``packed`` if they follow the
-        decision by themselves, ``assigned`` if `assign` tells them, ``range`` if Kafka's range
-        assignor divides them by their number.
+        How consumers share partitions once their number is right: ``packed`` and ``assigned`` if
+        they follow the decision, ``range`` if Kafka's range assignor divides them by their number.
     fill
         Share of a consumer's capacity that ranges may use.
     assign
-        Told of each decision which consumer is to read which partition, both by name.
+        Passes a decision on to consumers that follow it; returns whether it could.
     clock
         Seconds that never go back.
     """
@@ -112,7 +111,7 @@ class Autoscaler:
         publish: Callable[[int, int], None] | None = None,
         assignor: Assignor = "range",
         fill: float = 0.9,
-        assign: Callable[[Mapping[str, str]], None] | None = None,
+        assign: Callable[[Observation, Decision], bool] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._observe, self._policy, self._scaler = observe, policy, scaler
@@ -151,12 +150,17 @@ class Autoscaler:
     def _round(self, at: float) -> Round:
         seen = self._observe()
         decision = self._policy.decide(seen.group, self._clock())
-        if self._assignor == "assigned":
+        follows = self._assignor != "range"
+        if follows:
             decision = seen.filled(decision)
         needed, why = seen.needed(decision), decision.reason
-        # what becomes of consumers: who has something to give up ends later
         asked, leaving = needed, seen.leaving(decision)
-        if self._assignor == "range":
+        if follows:
+            # who has something to give up ends later
+            asked = seen.in_use(decision)
+            busy = set(seen.group.consumer.tolist())
+            leaving = tuple(n for n in leaving if seen.consumers.index(n) not in busy)
+        else:
             enough = enough_in_ranges(seen, needed, self._fill)
             if enough > needed:
                 why = (
@@ -164,11 +168,8 @@ class Autoscaler:
                     f"a packing {needed}"
                 )
                 asked = needed = enough
-        if self._assign is not None:
-            self._assign(seen.targets(decision))
-            asked = seen.in_use(decision)
-            busy = set(seen.group.consumer.tolist())
-            leaving = tuple(n for n in leaving if seen.consumers.index(n) not in busy)
+        if self._assign is not None and not self._assign(seen, decision):
+            why = f"{why}; another controller assigns"
         kind, reason = "decided", f"{plural(needed, 'consumer')} needed: {why}"
         if self._scaler is not None:
             outcome = self._scaler.apply(asked, leaving)

@@ -15,6 +15,7 @@ from balancer.autoscaling.errors import AutoscalingError, NotYetError
 from balancer.autoscaling.group import Group
 from balancer.autoscaling.observation import Observation
 from cluster_model.errors import InputError
+from cluster_model.kafka import KafkaDeniedError
 from metrics_reporter.documents import shown
 from metrics_reporter.quantities import plural
 
@@ -24,6 +25,7 @@ Partition = tuple[str, int]
 _NEWEST, _OLDEST = -1, -2
 # States of a group, as Kafka names them.
 _STABLE, _UNKNOWN = "Stable", "Dead"
+_NO_RIGHTS = "no rights, DESCRIBE of the group expected for the client's user"
 # How often, and after how many seconds, a group's coordinator is looked for again.
 _COORDINATOR_LOOKS, _COORDINATOR_SECONDS = 5, 1.0
 
@@ -176,7 +178,7 @@ class KafkaObserver:
             state, why = _UNKNOWN, ""
         if why:
             if "Authorization" in why:
-                why = "no rights, DESCRIBE of the group expected for the client's user"
+                why = _NO_RIGHTS
             raise AutoscalingError(f"group {shown(self.group)}: {why}")
         members: dict[str, list[Partition]] = {}
         listed = found.get("members", ())
@@ -192,11 +194,24 @@ class KafkaObserver:
             members[name] = [(a["topic"], n) for a in assigned for n in a["partitions"]]
         if members and state != _STABLE:
             raise NotYetError(f"group {shown(self.group)} rebalances ({state})")
+        if state == _UNKNOWN and self._new_protocol(ask):
+            raise AutoscalingError(
+                f"group {shown(self.group)}: its partitions are assigned by the brokers (KIP-848, "
+                "group.protocol=consumer), a group of group.protocol=classic expected"
+            )
         if state == _UNKNOWN and not self._new:
             raise AutoscalingError(
                 f"group {shown(self.group)} not found, a consumer group that exists expected"
             )
         return members
+
+    def _new_protocol(self, ask: Ask) -> bool:
+        """Whether the group uses KIP-848's protocol: Kafka then calls it not found as a classic."""
+        listed = ask(lambda admin: admin.list_groups())
+        return any(
+            found.get("group_id") == self.group and found.get("group_type") == "consumer"
+            for found in listed
+        )
 
     def _described(self, ask: Ask) -> Mapping[str, Any]:
         """What Kafka says of the group; of the first group of a cluster not at once."""
@@ -205,6 +220,10 @@ class KafkaObserver:
                 found: Mapping[str, Any] = ask(lambda admin: admin.describe_groups([self.group]))[
                     self.group
                 ]
+            except KafkaDeniedError as error:
+                if "consumer group" in str(error):
+                    raise AutoscalingError(f"group {shown(self.group)}: {_NO_RIGHTS}") from None
+                raise
             except InputError as error:
                 # the topic of offsets is being made, and has no leader yet
                 if "FindCoordinator" not in str(error) or not left:

@@ -18,6 +18,7 @@ from balancer.autoscaling.assigned import GroupController
 from balancer.autoscaling.autoscaler import Autoscaler, Round
 from balancer.autoscaling.errors import NotYetError
 from balancer.autoscaling.kafka_observer import KafkaObserver, Working
+from balancer.autoscaling.packed import DecisionWriter
 from balancer.autoscaling.policies import check_sla, policy
 from balancer.autoscaling.replicas import (
     KubernetesReplicas,
@@ -102,8 +103,8 @@ def run(
         Literal["range", "packed", "assigned"],
         typer.Option(
             help="How consumers share partitions: by Kafka's range assignor, for which the number "
-            "of consumers must be enough, as the decision packs them, or as this command tells "
-            "them through a control topic."
+            "of consumers must be enough; as the decision packs them, which is written to a topic "
+            "that packed consumers follow; or as this command assigns them through a control topic."
         ),
     ] = "range",
     byte_capacity: Annotated[
@@ -213,7 +214,8 @@ def run(
         rebalance_seconds=seconds("--rebalance-time", rebalance_time),
         reaction_seconds=seconds("--reaction-time", reaction_time),
         window=seconds("--window", window),
-        blocking=assignor != "assigned",
+        # consumers that follow decisions keep their other partitions through a change
+        blocking=assignor == "range",
         byte_capacity=byte_rate("--byte-capacity", byte_capacity) or np.inf,
     )
     check_sla(given.sla, working.rebalance_seconds)
@@ -240,7 +242,7 @@ def run(
     names = [name for part in (topics or "").split(",") if (name := part.strip())]
     connect = partial(admin_client, bootstrap_server, properties, timeout=timeout)
     vote = None
-    if not dry_run and (assignor == "assigned" or workload is not None or command is not None):
+    if not dry_run and (assignor != "range" or workload is not None or command is not None):
         vote = Election(
             bootstrap_server,
             group=_ELECTION + group,
@@ -291,15 +293,26 @@ def run(
         for part in (vote, told):
             if part is not None:
                 stack.enter_context(part)
+
+        def may_write() -> bool:
+            return vote is not None and vote.prove(timeout) is not None
+
         scaler = None
         if (replicas := _replicas(workload, namespace, kubeconfig, context, command)) is not None:
             stack.callback(replicas.close)
-            scaler = Scaler(
-                replicas,
-                limits,
-                dry_run,
-                lambda: vote is not None and vote.prove(timeout) is not None,
+            scaler = Scaler(replicas, limits, dry_run, may_write)
+        assign = None
+        if told is not None:
+            assign = told.assign
+        elif assignor == "packed" and not dry_run:
+            writer = DecisionWriter(
+                connect,
+                {**properties, "bootstrap.servers": bootstrap_server},
+                group,
+                may_write=may_write,
+                timeout=timeout,
             )
+            assign = writer.write
         autoscaler = Autoscaler(
             observer.observe,
             decides,
@@ -307,7 +320,7 @@ def run(
             publish,
             assignor,
             fill=given.fill,
-            assign=None if told is None else told.assign,
+            assign=assign,
         )
         if address is not None:
             endpoint = Endpoint(*address, autoscaler.metrics, autoscaler.state)

@@ -6,13 +6,18 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from balancer.allocation.packing.least_loaded import least_loaded
 from balancer.autoscaling.errors import AutoscalingError
 from balancer.autoscaling.group import Group
-from balancer.autoscaling.latency import TwoQueues, fewest_consumers, usable_capacity
+from balancer.autoscaling.latency import (
+    TwoQueues,
+    fewest_consumers,
+    together,
+    usable_capacity,
+)
 from benchmarks import pack_latency
 
 
@@ -96,3 +101,27 @@ def test_ours_is_later_less_often_than_mwf_with_no_more_consumers() -> None:
     assert ours.consumers <= mwf.consumers
     assert ours.latency.percentile(0.99) < mwf.latency.percentile(0.99)
     assert ours.latency.above(0.0) < mwf.latency.above(0.0)
+
+
+@given(st.data())
+def test_late_data_has_the_same_percentiles_whoever_moves(data: st.DataObject) -> None:
+    # 12 of these are read per second, so that 10 catch up with a rebalance of 5 s in 30 s
+    queues = TwoQueues(12.0, 30.0, 5.0)
+    count = data.draw(st.integers(1, 6))
+    before = np.full(count, -1, np.int64)
+    stretches = []
+    for _ in range(data.draw(st.integers(1, 4))):
+        speed = np.array(data.draw(st.lists(st.integers(0, 10), min_size=count, max_size=count)))
+        after = np.zeros(count, np.int64)
+        load = [0] * count
+        for p, s in enumerate(speed.tolist()):
+            able = [c for c in range(count) if load[c] + s <= 10]
+            assume(able)
+            after[p] = data.draw(st.sampled_from(able))
+            load[after[p]] += s
+        stretches.append(queues.follow(speed.astype(np.float64), before, after))
+        before = after
+    latency = together(stretches)
+    if latency.above(0.0) > 0:
+        for share in (0.5, 0.9, 0.99):
+            assert latency.percentile(share, late_only=True) == pytest.approx(5.0 * share)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from balancer.allocation import program
 from balancer.allocation.errors import AllocationError
 from balancer.allocation.packing.any_fit import FITS, any_fit
 from balancer.allocation.packing.bound import fewest_bins
@@ -21,6 +22,7 @@ from balancer.allocation.packing.naming import keep_names
 from balancer.allocation.packing.parameters import RepairParameters
 from balancer.allocation.packing.problem import Packing
 from balancer.allocation.packing.repair import repair
+from balancer.allocation.program import ProgramResult
 from benchmarks import pack_pareto
 from benchmarks.harness.write_speeds import write_speeds
 from cluster_model.snapshot import Ints
@@ -150,6 +152,20 @@ def test_the_exact_packing_is_the_best_of_all(problem: Packing, price: float) ->
     assert found.price == pytest.approx(best, abs=1e-6)
     assert found.bound <= best + 1e-6
     assert price_of(problem, repair(problem, parameters), price) >= best - 1e-6
+
+
+def test_a_program_that_failed_states_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Packing(
+        size=np.array([[60.0], [60.0], [30.0]]),
+        owner=np.array([0, 1, 2]),
+        capacity=np.array([100.0]),
+    )
+    # what HiGHS says if it loses the start by rounding
+    lost = ProgramResult(None, np.inf, proven=False, ended="Infeasible")
+    monkeypatch.setattr(program, "run_program", lambda *_, **__: lost)
+    found = exact(problem, RepairParameters(bin_price=0.1))
+    assert too_full(problem, found.bin) == []
+    assert found.bound == 0.0
 
 
 @given(packings(most=5))

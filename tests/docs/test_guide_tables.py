@@ -23,10 +23,12 @@ from balancer.autoscaling.document import (
 from balancer.autoscaling.group import Group
 from balancer.autoscaling.keda import KedaSettings
 from balancer.autoscaling.observation import Observation
+from balancer.autoscaling.packed import PackedSettings
 from balancer.autoscaling.parameters import AutoscalingParameters
 from balancer.autoscaling.policies import POLICIES
 from balancer.autoscaling.repairing import RepairPolicy
 from balancer.autoscaling.replicas import KubernetesSettings, ProcessSettings, ScalingLimits
+from metrics_reporter.documents import parse_yaml
 
 DOCS = Path(__file__).parents[2] / "docs"
 TASKS, GROUPS = DOCS / "stateful-tasks.md", DOCS / "consumer-groups.md"
@@ -71,12 +73,19 @@ def defaults(record: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "record",
-    [AutoscalingParameters, ScalingLimits, ProcessSettings, KubernetesSettings, KedaSettings],
+    [
+        AutoscalingParameters,
+        ScalingLimits,
+        ProcessSettings,
+        KubernetesSettings,
+        KedaSettings,
+        PackedSettings,
+    ],
 )
 def test_a_table_lists_the_tunable_numbers(record: Any) -> None:
-    named: dict[str, float] = {}
+    named: dict[str, Any] = {}
     for names, values, _ in rows(GROUPS, f"field of `{record.__name__}`"):
-        stated = [float(value) for value in values.split(",")]
+        stated = [parse_yaml(value) for value in values.split(",")]
         named |= dict(zip(re.findall(r"`(\w+)`", names), stated, strict=True))
     assert named == defaults(record)
 

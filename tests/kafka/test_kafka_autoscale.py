@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 from real_kafka import KafkaCluster
 
 from cluster_model.kafka import admin_client
@@ -111,7 +111,7 @@ def alive(id_: int) -> bool:
     return True
 
 
-def wait_for(what: Callable[[], bool], seconds: float, about: Callable[[], object]) -> None:
+def wait_for(what: Callable[[], object], seconds: float, about: Callable[[], object]) -> None:
     deadline = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < deadline, about()
@@ -179,3 +179,29 @@ def test_an_unknown_group_or_topic_is_one_sentence(kafka_cluster: KafkaCluster, 
         assert done.returncode == 2, said
         (line,) = said.splitlines()
         assert sentence in line
+
+
+def test_a_group_of_the_new_protocol_is_one_sentence(
+    kafka_cluster: KafkaCluster, topic: str
+) -> None:
+    group = f"{topic}-new"
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka_cluster.bootstrap,
+            "group.id": group,
+            "group.protocol": "consumer",
+        }
+    )
+    consumer.subscribe([topic])
+    try:
+        wait_for(lambda: consumer.poll(0.1) is None and consumer.assignment(), 60.0, lambda: group)
+        at = ("--bootstrap-server", kafka_cluster.bootstrap, "--capacity", 100, "--once")
+        for words in ((), ("--command", "true")):
+            done = autoscale(*at, "--group", group, "--topics", topic, *words)
+            _, said = done.communicate(timeout=60.0)
+            assert done.returncode == 2, said
+            (line,) = said.splitlines()
+            assert "KIP-848" in line
+            assert "group.protocol=classic expected" in line
+    finally:
+        consumer.close()

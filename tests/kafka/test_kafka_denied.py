@@ -20,7 +20,7 @@ from cluster_model.kafka import KafkaDeniedError, admin_client, read_cluster
 
 ADMIN = account("admin")
 ANN = account("ann", "hers")
-TOPIC = "guarded"
+TOPIC, GROUP = "guarded", "hers"
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def guarded(start_kafka: Callable[..., KafkaCluster]) -> Iterator[KafkaCluster]:
 
 @pytest.fixture
 def allow(guarded: KafkaCluster) -> Iterator[Callable[[str, str], None]]:
-    """Allows ann an operation on the topic or the cluster, until the end of the test."""
+    """Allows ann an operation on the topic, the group or the cluster, until the end of the test."""
     from kafka.admin import (
         ACLFilter,
         ACLOperation,
@@ -47,7 +47,7 @@ def allow(guarded: KafkaCluster) -> Iterator[Callable[[str, str], None]]:
     )
 
     def create(operation: str, kind: str) -> None:
-        name = TOPIC if kind == "topic" else "kafka-cluster"
+        name = {"topic": TOPIC, "group": GROUP}.get(kind, "kafka-cluster")
         with admin_client(guarded.bootstrap, ADMIN, timeout=30) as ask:
             grant(ask, "ann", kind.upper(), name, operation)
 
@@ -149,3 +149,32 @@ def test_a_missing_right_to_act_is_named_and_nothing_moves(
             kafka.set_configs({ConfigResource("topic", TOPIC): dict.fromkeys(lists)})
     finally:
         kafka.close()
+
+
+@pytest.mark.parametrize(
+    ("rights", "missing"),
+    [
+        ([], f"group '{GROUP}': no rights, DESCRIBE of the group expected"),
+        ([("DESCRIBE", "group")], f"topic '{TOPIC}' not found"),
+    ],
+)
+def test_a_missing_right_to_look_at_a_group_is_one_sentence(
+    guarded: KafkaCluster,
+    allow: Callable[[str, str], None],
+    tmp_path: Path,
+    rights: Sequence[tuple[str, str]],
+    missing: str,
+) -> None:
+    for right in rights:
+        allow(*right)
+    properties = tmp_path / "client.properties"
+    properties.write_text("".join(f"{k}={v}\n" for k, v in ANN.items()), encoding="utf-8")
+    result = CliRunner().invoke(
+        app,
+        ["autoscale", "run", "--bootstrap-server", guarded.bootstrap, "--group", GROUP,
+         "--topics", TOPIC, "--capacity", "100", "--command", "true", "--once",
+         "--command-config", str(properties)],
+    )  # fmt: skip
+    assert result.exit_code == 2, result.output
+    (line,) = result.stderr.splitlines()
+    assert missing in line

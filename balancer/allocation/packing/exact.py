@@ -112,6 +112,10 @@ def exact(
         start=np.concatenate([names[j] == start[i], np.isin(names, start)]).astype(np.float64),
         deadline=deadline,
     )
+    if found.ended is not None:
+        # By rounding, the program may have lost the start, which is a packing; its bound is no
+        # statement then.
+        return best
     bound = max(found.bound, 0.0)
     if found.x is None:
         return ExactPacking(best.bin, best.price, min(bound, best.price))

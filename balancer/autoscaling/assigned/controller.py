@@ -12,6 +12,8 @@ from balancer.autoscaling.assigned.coordinator import Coordinator
 from balancer.autoscaling.assigned.messages import Heartbeat, Partition
 from balancer.autoscaling.assigned.settings import ControlSettings
 from balancer.autoscaling.errors import NotYetError
+from balancer.autoscaling.observation import Observation
+from balancer.autoscaling.policy import Decision
 from metrics_reporter.clocks import boot_clock
 
 log = logging.getLogger("counterpoise.assigned")
@@ -139,19 +141,22 @@ class GroupController:
             raise NotYetError("consumers are asked what they read, which takes as long as a lease")
         return {name: sorted(partitions) for name, partitions in found.items()}
 
-    def assign(self, target: Mapping[str, str]) -> None:
+    def assign(self, observation: Observation, decision: Decision) -> bool:
         """Say which consumer is to read which partition; others stay with their consumer.
 
-        Parameters
-        ----------
-        target
-            Name of a partition, ``TOPIC-NUMBER``, to that of a consumer.
+        Returns
+        -------
+        bool
+            Whether this controller acts; another one assigns if not.
         """
-        named = ((partition.rpartition("-"), to) for partition, to in target.items())
-        parsed = {(topic, int(number)): to for (topic, _, number), to in named}
+        named = observation.targets(decision).items()
+        split = ((partition.rpartition("-"), to) for partition, to in named)
+        parsed = {(topic, int(number)): to for (topic, _, number), to in split}
         with self._lock:
-            if self._coordinator is not None:
-                self._coordinator.assign(parsed)
+            if self._coordinator is None:
+                return False
+            self._coordinator.assign(parsed)
+            return self._speaks(self._coordinator)
 
     def _overheard(self, now: float) -> Mapping[str, Sequence[Partition]]:
         if now < self._listens_since + self._settings.silent_seconds:
