@@ -354,7 +354,7 @@ def test_a_member_that_has_lost_its_tasks_neither_commits_nor_begins(
     host._activate(FIRST, host._copies[FIRST])
     active = host._copies[FIRST].active
     assert active is not None
-    active._starting.result(60)
+    time.sleep(0.1)
     host._restore()
     assert (broker.log, broker.begun, active.running) == ([], 1, False)
     # Now it does.
@@ -364,6 +364,23 @@ def test_a_member_that_has_lost_its_tasks_neither_commits_nor_begins(
     host._drop(list(host._copies))
     assert (broker.log, broker.begun) == ([], 1)
     host._directory.close()
+
+
+def test_a_member_that_joins_under_another_id_goes_on_starting_its_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: ThreadPoolExecutor
+) -> None:
+    broker = Broker(b"a")
+    following = Following(broker, tmp_path, monkeypatch, executor)
+    following.membership.member = "later"
+    following.follow()
+    assert broker.begun == 0
+    # Its partitions are still its own: the group has not been without it.
+    following.membership.arrived = [Assigned(2, (0,), MemberTasks(), 0, "later")]
+    following.follow()
+    following.run_task()
+    assert broker.begun == 1
+    following.host._drop([FIRST])
+    following.host._directory.close()
 
 
 @pytest.mark.parametrize("error", [ValueError("bad word"), KeyboardInterrupt()])

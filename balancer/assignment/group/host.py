@@ -220,11 +220,12 @@ class Host:
             self._changelog,
             self._processor,
             self._executor,
-            partial(self._owns, self._generation, task.partition),
+            partial(self._owns, task.partition),
         )
 
-    def _owns(self, generation: Generation | None, partition: int) -> bool:
+    def _owns(self, partition: int) -> bool:
         """Whether this member may shut out others who process a partition."""
+        generation = self._generation
         return generation is not None and self._membership.owns(generation.member, partition)
 
     def _deactivate(self, tasks: Sequence[TaskId], *, commit: bool = True) -> None:

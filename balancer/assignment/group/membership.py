@@ -104,7 +104,7 @@ class Membership:
             """Learns which partitions this member has to give up."""
 
             def on_partitions_assigned(self, assigned: Any) -> None:
-                """Nothing: the assignor has told."""
+                """Nothing to do: the assignor has received the assignment."""
 
             def on_partitions_revoked(self, revoked: Any) -> None:
                 """Wait until they are given up: the client then joins again, for the new owner."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, wait
@@ -22,6 +23,8 @@ log = logging.getLogger(__name__)
 
 # After its first answer a client takes about 50 ms to connect to the brokers it has learnt of.
 _CONNECTING_SECONDS = 0.1
+# How often a start that may not begin yet looks again.
+_LOOK_AGAIN_SECONDS = 0.05
 
 
 class Fenced(Exception):
@@ -55,7 +58,7 @@ class Writer:
                 "transactional.id": configs.transactional_id(task),
                 "transaction.timeout.ms": configs.transaction_timeout_ms,
                 "linger.ms": 0,
-                # What goes wrong is raised, and told in one line.
+                # Errors are raised.
                 "log_level": 0,
             },
         )
@@ -100,8 +103,8 @@ class ActiveTask:
     executor
         Runs what waits for Kafka.
     may_begin
-        Asked immediately before the predecessor is shut out: whether this member is still in the
-        group. If not, the task does not start.
+        Asked immediately before the predecessor is shut out: whether this member is in the group,
+        and has the task. The task does not start before.
     """
 
     def __init__(
@@ -128,6 +131,7 @@ class ActiveTask:
         self._began = time.monotonic()
         self._deadline = self._began + configs.task_timeout_ms / 1000
         self._last_commit = self._began
+        self._closed = threading.Event()
         # Since when Kafka refuses the member's generation.
         self._outdated_since: float | None = None
         self._starting: Future[int | None] = executor.submit(self._start)
@@ -138,8 +142,9 @@ class ActiveTask:
         None if this member has lost the task: what is shut out would be the rightful owner.
         """
         deadline = time.monotonic() + self._configs.task_timeout_ms / 1000
-        if not self._may_begin():
-            return None
+        while not self._may_begin():
+            if self._closed.wait(_LOOK_AGAIN_SECONDS) or time.monotonic() > deadline:
+                return None
         self._writer.begin(deadline)
         return self._changelog.end(self.task.partition, _left(deadline))
 
@@ -307,6 +312,7 @@ class ActiveTask:
             When that wait ends (monotonic seconds); ``task_timeout_ms`` from now unless given.
         """
         self.running = False
+        self._closed.set()
         if deadline is None:
             deadline = time.monotonic() + self._configs.task_timeout_ms / 1000
         if not self._starting.cancel() and wait([self._starting], _left(deadline)).not_done:
