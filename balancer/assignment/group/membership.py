@@ -169,6 +169,18 @@ class Membership:
         # kafka-python has no public name for Java's Consumer.enforceRebalance.
         self._consumer._coordinator.request_rejoin()
 
+    def generation(self, followed: Assigned) -> int:
+        """The generation in which a member that follows an assignment may commit.
+
+        From the moment it has joined the next one until that one's assignment arrives, Kafka
+        refuses the former; all that was assigned is still its own.
+        """
+        found = self._consumer.group_metadata()
+        current = self._last is followed and followed.applied.is_set()
+        if current and found.member_id == followed.member and found.generation_id >= 0:
+            return int(found.generation_id)
+        return followed.generation
+
     def owns(self, member: str, partition: int) -> bool:
         """Whether the group still knows this member by its id, and has left it a partition.
 

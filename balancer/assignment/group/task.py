@@ -32,7 +32,17 @@ class Fenced(Exception):
 
 
 class Outdated(Exception):
-    """The group is in another generation, perhaps without this member."""
+    """The group is in another generation, perhaps without this member.
+
+    Parameters
+    ----------
+    seconds
+        For how long Kafka has refused the member's transactions.
+    """
+
+    def __init__(self, reason: str, seconds: float) -> None:
+        super().__init__(reason)
+        self.seconds = seconds
 
 
 class Writer:
@@ -277,8 +287,7 @@ class ActiveTask:
                 if error.args[0].code() not in _outdated():
                     raise
                 producer.abort_transaction(_left(deadline))
-                self._check_outdated()
-                raise Outdated(reason(error)) from None
+                raise Outdated(reason(error), self._outdated_seconds()) from None
             producer.commit_transaction(_left(deadline))
         except module.KafkaException as error:
             code = error.args[0]
@@ -291,15 +300,17 @@ class ActiveTask:
         self.store.apply(self._state.changes, delivered[0] + 1, self.next_offset)
         self._state = State(self.store)
 
-    def _check_outdated(self) -> None:
-        """Raise a GroupError if the member has not learnt of a later generation in time."""
+    def _outdated_seconds(self) -> float:
+        """For how long the member's generation has been refused; a GroupError if for too long."""
         now = time.monotonic()
         self._outdated_since = now if self._outdated_since is None else self._outdated_since
-        if now - self._outdated_since > self._configs.task_timeout_ms / 1000:
+        seconds = now - self._outdated_since
+        if seconds > self._configs.task_timeout_ms / 1000:
             raise GroupError(
                 f"task {self.task}: cannot commit: the group has been in another generation for "
                 f"more than {self._configs.task_timeout_ms} ms"
             )
+        return seconds
 
     def close(self, deadline: float | None = None) -> None:
         """Give the task up; what is not committed is left to the next owner.
