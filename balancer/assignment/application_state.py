@@ -241,8 +241,8 @@ Assignments = dict[str, KafkaStreamsAssignment]
 class PublicTaskAssignor(Protocol):
     """An assignor of one's own (Kafka: the interface ``TaskAssignor``).
 
-    It may have a method ``on_assignment_computed(assignments, error)``, which is told what became
-    of its assignment.
+    It may have a method ``on_assignment_computed(assignments, error)``, which is called with its
+    assignment and Kafka's name of what is wrong with it.
     """
 
     def assign(self, application: Application) -> Assignments:
@@ -262,16 +262,16 @@ def run_assignor(assignor: PublicTaskAssignor, application: Application) -> Task
         For the first error, with Kafka's name of it.
     """
     assignments = assignor.assign(application)
-    told = getattr(assignor, "on_assignment_computed", None)
+    computed = getattr(assignor, "on_assignment_computed", None)
     wrong: TaskAssignmentError | None = None
     try:
         _validate(application, assignments)
     except TaskAssignmentError as error:
         wrong = error
     nowhere = wrong is not None and wrong.error is AssignmentError.NONE
-    # Kafka has no name for what only this function refuses: there is no assignment to tell of
-    if told is not None and not nowhere:
-        told(assignments, AssignmentError.NONE if wrong is None else wrong.error)
+    # Kafka has no name for what only this function refuses.
+    if computed is not None and not nowhere:
+        computed(assignments, AssignmentError.NONE if wrong is None else wrong.error)
     if wrong is not None:
         raise wrong
     draft = _draft(application, assignments)

@@ -32,6 +32,10 @@ class AssignmentConfigs(BaseModel):
         Copies of each stateful task besides the active one.
     probing_rebalance_interval_ms
         Milliseconds after which a rebalance looks again at the lags of warm-ups (KIP-441).
+    standby_recovery_delay_ms
+        Milliseconds for which the copies of an instance that has left are waited for before others
+        are made in their place; 0 makes them at once, as Kafka does. Its active tasks move at once
+        in any case. Applies to targets from goals.
     rack_aware_assignment_strategy
         ``none``; ``min_traffic``: tasks are exchanged so that fewer partitions are read from
         another rack; ``balance_subtopology``: the same, with the tasks of each subtopology
@@ -55,6 +59,7 @@ class AssignmentConfigs(BaseModel):
     max_warmup_bytes: Whole | None = None
     num_standby_replicas: Whole = 0
     probing_rebalance_interval_ms: Annotated[Whole, Field(ge=60_000)] = 600_000
+    standby_recovery_delay_ms: Annotated[Whole, Field(lt=2**53)] = 600_000
     rack_aware_assignment_strategy: Literal["none", "min_traffic", "balance_subtopology"] = "none"
     rack_aware_assignment_traffic_cost: Cost | None = None
     rack_aware_assignment_non_overlap_cost: Cost | None = None

@@ -61,7 +61,8 @@ class InstanceRecord(StateRecord):
     """One instance: its threads, what it had before, and how far behind its state is.
 
     ``capacity`` is a number of threads. ``lags`` has an entry for every task of which the instance
-    has state on disk: records behind, ``running``, or ``unknown``.
+    has state on disk: records behind, ``running``, or ``unknown``. One that has left says since
+    when in ``absent_ms``: it gets no task.
     """
 
     id: Annotated[str, Field(min_length=1)]
@@ -73,6 +74,7 @@ class InstanceRecord(StateRecord):
     active: Annotated[tuple[str, ...], FailFast()] = ()
     standby: Annotated[tuple[str, ...], FailFast()] = ()
     lags: dict[str, Lag] = {}
+    absent_ms: Annotated[Whole, Field(lt=2**53)] | None = None
 
 
 class TaskRecord(StateRecord):
@@ -170,9 +172,29 @@ def load_state(path: str | Path) -> tuple[ApplicationState, AssignmentConfigs]:
     )
     document = as_model(StateDocument, content, where, TaskAssignmentError, TOO_SHORT)
     try:
+        check_running(document.instances)
         return build_state(document), document.configs
     except TaskAssignmentError as error:
         raise error.within(where) from None
+
+
+def check_running(instances: Sequence[InstanceRecord]) -> None:
+    """Check that no task runs on two instances, which Kafka's assignor accepts.
+
+    Raises
+    ------
+    TaskAssignmentError
+        For the first one that does.
+    """
+    owner: dict[str, str] = {}
+    for instance in sorted(instances, key=lambda i: i.id):
+        for name in (n for n, lag in instance.lags.items() if lag == RUNNING):
+            if owner.setdefault(name, instance.id) != instance.id:
+                raise TaskAssignmentError(
+                    f"instance {shown(instance.id)}: task {name} is running here and on "
+                    f"{shown(owner[name])}",
+                    AssignmentError.ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES,
+                )
 
 
 def build_state(document: StateDocument) -> ApplicationState:
@@ -183,10 +205,11 @@ def build_state(document: StateDocument) -> ApplicationState:
     TaskAssignmentError
         For an instance or a task that contradicts the rest, by name.
     """
-    instances = sorted(document.instances, key=lambda i: i.id)
-    for one, next_ in pairwise(instances):
+    listed = sorted(document.instances, key=lambda i: i.id)
+    for one, next_ in pairwise(listed):
         if one.id == next_.id:
             raise TaskAssignmentError(f"instances: {shown(one.id)} is listed twice")
+    instances = [i for i in listed if i.absent_ms is None]
     tasks = sorted(((TaskId.parse(t.id), t) for t in document.tasks), key=itemgetter(0))
     for (id_, _), (following, _) in pairwise(tasks):
         if id_ == following:
@@ -235,8 +258,10 @@ def build_state(document: StateDocument) -> ApplicationState:
                 raise TaskAssignmentError(f"{where}: lags: task {tasks[t][0]} is listed twice")
             lagging.add(t)
             lags.append((t, i, lag))
+    absent = _absent(listed, index, stateful)
     lags.sort()
     previous.sort()
+    _check_attributes(instances)
     resources = tuple(sorted({r for _, t in tasks for r in t.load}))
     for id_, task in tasks:
         for r in resources:
@@ -271,6 +296,8 @@ def build_state(document: StateDocument) -> ApplicationState:
         previous_task=np.array([t for t, _, _ in previous], np.int64),
         previous_instance=np.array([i for _, i, _ in previous], np.int64),
         previous_active=np.array([active for _, _, active in previous], np.bool_),
+        absent_task=np.array([t for t, _ in absent], np.int64),
+        absent_ms=np.array([ms for _, ms in absent], np.int64),
         racks=racks,
         rack=np.array([code.get(i.rack or "", -1) for i in instances], np.int64),
         sources=_read(tasks, "sources", code),
@@ -291,6 +318,33 @@ def build_state(document: StateDocument) -> ApplicationState:
         state_bytes=_state_bytes(tasks),
         offsets_known=document.offsets_known,
     )
+
+
+def _absent(
+    instances: Sequence[InstanceRecord], index: Mapping[TaskId, int], stateful: Sequence[bool]
+) -> list[tuple[int, int]]:
+    """Task, and milliseconds since then, of each stateful copy of an instance that has left."""
+    found = []
+    for instance in instances:
+        if instance.absent_ms is not None:
+            where = f"instance {shown(instance.id)}: copies"
+            had = {_known(name, index, where) for name in (*instance.active, *instance.standby)}
+            found += [(t, instance.absent_ms) for t in sorted(had) if stateful[t]]
+    return found
+
+
+def _check_attributes(instances: Sequence[InstanceRecord]) -> None:
+    """An attribute is a text, or a number, on all instances that have it."""
+    first: dict[str, InstanceRecord] = {}
+    for instance in instances:
+        for name, value in instance.attributes.items():
+            other = first.setdefault(name, instance)
+            is_text = isinstance(other.attributes[name], str)
+            if isinstance(value, str) is not is_text:
+                raise TaskAssignmentError(
+                    f"instance {shown(instance.id)}: attribute {shown(name)}: {shown(value)} "
+                    f"found, {'text' if is_text else 'a number'} as on {shown(other.id)} expected"
+                )
 
 
 def _known(name: str, index: Mapping[TaskId, int], where: str) -> int:

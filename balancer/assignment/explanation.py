@@ -44,11 +44,11 @@ class Explanation:
             reason = ", its target: it has no state to wait for"
         else:
             reason = self._by_lag(task, others)
-        told = int(a.target[task])
+        named = int(a.target[task])
         copies = [
             f"{'a warm-up' if warms else 'a standby'} on {self._with_lag(task, instance)}"
             for instance, warms in others.items()
-            if instance != told
+            if instance != named
         ]
         kept = f"; there is {' and '.join(copies)}" if copies else ""
         return f"{state.task(task)} runs on {state.instances[a.active[task]]}{reason}{kept}."

@@ -56,6 +56,8 @@ class TaskAssignment:
         Where goals give the target: what it leaves unmet.
     followup_ms
         Milliseconds until a probing rebalance; None for the configured interval.
+    awaited
+        Copies that are not made, as an instance that has left may be back soon with them.
     """
 
     state: ApplicationState
@@ -69,6 +71,7 @@ class TaskAssignment:
     probing_rebalance: bool
     unmet: tuple[UnmetGoal, ...] = ()
     followup_ms: int | None = None
+    awaited: int = 0
 
     @property
     def followup_rebalance_ms(self) -> int | None:

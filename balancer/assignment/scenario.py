@@ -21,6 +21,7 @@ from balancer.assignment.document import (
     StateRecord,
     TaskRecord,
     build_state,
+    check_running,
 )
 from balancer.assignment.errors import AssignmentError, TaskAssignmentError
 from balancer.assignment.state import UNKNOWN, ApplicationState, TaskId
@@ -178,6 +179,7 @@ def load_scenario(path: str | Path) -> Scenario:
         )
     document = as_model(ScenarioDocument, content, where, TaskAssignmentError, TOO_SHORT)
     try:
+        check_running(document.instances)
         return build_scenario(document)
     except TaskAssignmentError as error:
         raise error.within(where) from None
@@ -191,6 +193,11 @@ def build_scenario(document: ScenarioDocument) -> Scenario:
     TaskAssignmentError
         For records that contradict each other, by name.
     """
+    for instance in document.instances:
+        if instance.absent_ms is not None:
+            raise TaskAssignmentError(
+                f"instance {shown(instance.id)}: absent_ms found, changes of the scenario expected"
+            )
     state = build_state(document)
     if (state.lag == UNKNOWN).any():
         raise TaskAssignmentError("instances: lag 'unknown' found, a number of records expected")

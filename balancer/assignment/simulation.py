@@ -254,6 +254,8 @@ class _Run:
         self.role = np.zeros(shape, np.int64)
         self.lag = np.full(shape, np.nan)
         self.deleted_at = np.full(shape, math.inf)
+        # Instances that are away: since when, and the stateful tasks of which they had copies.
+        self.absent: dict[int, tuple[float, Ints]] = {}
         self.changes = list(reversed(scenario.changes))
         # Whether the membership has changed since the last rebalance.
         self.due = False
@@ -354,6 +356,7 @@ class _Run:
         i = change.instance
         if change.kind is ChangeKind.JOIN:
             self.member[i] = True
+            self.absent.pop(i, None)
             # Who is back before its session times out has given up its tasks all the same.
             self.unnoticed.pop(i, None)
             self.owner[self.owner == i] = -1
@@ -364,6 +367,8 @@ class _Run:
             self.deleted_at[left, i] = self.now + self.scenario.state_cleanup_delay
             return True
         self.member[i] = False
+        had = (self.role[:, i] == Role.ACTIVE) | (self.role[:, i] == Role.STANDBY)
+        self.absent[i] = self.now, (had & self.state.stateful).nonzero()[0]
         if change.kind is ChangeKind.CRASH:
             self.unnoticed[i] = self.now + self.scenario.session_timeout
             return False
@@ -380,8 +385,16 @@ class _Run:
         lag[self._processing()[task] & (self.owner[task] == members[column])] = RUNNING
         role = self.role[:, members]
         previous_task, previous = role.nonzero()
+        absent = [
+            (t, round((self.now - since) * 1000.0))
+            for since, tasks in self.absent.values()
+            for t in tasks.tolist()
+        ]
+        absent_task, absent_ms = np.array(absent, np.int64).reshape(-1, 2).T
         return replace(
             s,
+            absent_task=absent_task,
+            absent_ms=absent_ms,
             instances=tuple(s.instances[i] for i in members.tolist()),
             capacity=s.capacity[members],
             lag_offset=np.searchsorted(task, np.arange(s.n_tasks + 1)),
@@ -536,9 +549,8 @@ class _Run:
         self.seconds[every, status] += step
         acceptable = self.scenario.configs.acceptable_recovery_lag
         copies = self.lag[:, self.member] <= acceptable + _ROUNDING
-        wants_state = (status == Status.RESTORING) | (status == Status.UNASSIGNED)
         if not self.due:
-            self.avoidable[wants_state & copies.any(axis=1)] += step
+            self.avoidable[(status == Status.RESTORING) & copies.any(axis=1)] += step
         processing = self._processing()
         written = np.where(processing, self.scenario.write_rate, 0.0) * step
         behind = self.lag[task, instance] > 0

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from balancer.assignment.absence import awaited_copies
 from balancer.assignment.configs import AssignmentConfigs
+from balancer.assignment.errors import TaskAssignmentError
 from balancer.assignment.lags import Lags
 from balancer.assignment.state import RUNNING, UNKNOWN, ApplicationState
 from cluster_model.snapshot import SMALLEST, Bools, BrokerState, Floats, Ints, Snapshot
@@ -18,6 +21,8 @@ LOAD, STATE = "load", "state_bytes"
 TASKS = "tasks"
 # Where no capacity is stated, a thread could carry everything so many times.
 _AMPLE = 4.0
+# What the core does not accept in the name of an attribute.
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.-]")
 # More copies than any thread has: what sharing a rack counts for.
 _CROWDED = 1e9
 
@@ -60,7 +65,7 @@ def application_snapshot(
     racks, rack = _racks(s, configs)
     known = s.lag != UNKNOWN
     size, cost, unit = _costs(s, configs, of)
-    copies, anywhere = _copies(s, lags, of, factor)
+    copies, anywhere = _copies(s, lags, of, factor, awaited_copies(s, configs))
     weighs = resources.index(LOAD) if LOAD in resources else 0
     _complete(s, lags, copies, factor, lead[:, weighs], rack)
     # where all would have to restore everything, no place costs more than another
@@ -122,12 +127,13 @@ def _bytes_per_record(s: ApplicationState) -> Floats:
 
 
 def _copies(
-    s: ApplicationState, lags: Lags, of: Ints, factor: Ints
+    s: ApplicationState, lags: Lags, of: Ints, factor: Ints, awaited: Ints
 ) -> tuple[list[list[int]], Bools]:
     """The instances of each task's copies, the active one first, and whether it has none.
 
     The active copy stays where it was unless another has caught up more. Standbys are those that
-    were or instances with state on disk, the most caught up first.
+    were or instances with state on disk, the most caught up first. For awaited copies `factor`
+    becomes smaller, but no copy that was and has caught up is given up for them.
     """
     found: list[list[int]] = []
     # by task: instance -> (how it was, lag); the active copy was 0, a standby 1, other state 2
@@ -160,6 +166,8 @@ def _copies(
         active = min(able, key=lambda i: (copies[i][0], i))
         rest = sorted(copies.keys() - {active}, key=lambda i: (copies[i][1], copies[i][0] == 2, i))
         equal = sum(1 for i in rest if i in able and copies[i][0] < 2)
+        if awaited[t]:
+            most = factor[t] = max(most - int(awaited[t]), min(most, 1 + equal))
         if equal >= most > 1:
             surplus[t] = most
         found.append([active, *rest][: max(most, 1 + equal) if most > 1 else 1])
@@ -272,7 +280,19 @@ def _costs(s: ApplicationState, configs: AssignmentConfigs, of: Ints) -> tuple[F
 
 
 def _attributes(s: ApplicationState) -> dict[str, Any]:
-    """What goals may read of the instances: tags, further attributes, and threads."""
-    found: dict[str, Any] = {**s.tags, **s.attributes}
+    """What goals may read of the instances: tags, further attributes, and threads.
+
+    Tags and attributes may have names that no goal can state.
+    """
+    found: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+    for key, values in {**s.tags, **s.attributes}.items():
+        name = _NOT_IN_A_NAME.sub("_", key) or "_"
+        if name in origin:
+            raise TaskAssignmentError(
+                f"tags or attributes {origin[name]!r} and {key!r} found, which goals both know as "
+                f"{name!r}"
+            )
+        origin[name], found[name] = key, values
     found.setdefault("threads", tuple(s.capacity.tolist()))
     return found

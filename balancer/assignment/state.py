@@ -94,6 +94,9 @@ class ApplicationState:
         Where each copy was before, sorted by task, then instance.
     previous_active : (H,) bool
         Whether that copy was the active one.
+    absent_task, absent_ms : (B,) int
+        Copies that instances had which have left the group, active or standby: their task, and
+        the milliseconds since then. Each is of another instance, or of another task.
     racks
         Names of the racks.
     rack : (I,) int
@@ -130,6 +133,8 @@ class ApplicationState:
     previous_task: Ints = field(default_factory=_no_ints)
     previous_instance: Ints = field(default_factory=_no_ints)
     previous_active: Bools = field(default_factory=_no_bools)
+    absent_task: Ints = field(default_factory=_no_ints)
+    absent_ms: Ints = field(default_factory=_no_ints)
     racks: tuple[str, ...] = ()
     rack: Ints = field(default_factory=_no_ints)
     sources: tuple[Racks, ...] = ()
@@ -188,6 +193,7 @@ class ApplicationState:
             "lag_instance": lags,
             "previous_instance": len(self.previous_task),
             "previous_active": len(self.previous_task),
+            "absent_ms": len(self.absent_task),
         }
         for name, expected in lengths.items():
             if len(getattr(self, name)) != expected:
@@ -200,13 +206,14 @@ class ApplicationState:
             ("lag_instance", self.lag_instance, instances),
             ("previous_instance", self.previous_instance, instances),
             ("previous_task", self.previous_task, tasks),
+            ("absent_task", self.absent_task, tasks),
         ):
             beyond = found[(found < 0) | (found >= count)]
             if len(beyond):
                 raise TaskAssignmentError(
                     f"{name}: {beyond[0]} found, an index below {count} expected",
                     AssignmentError.UNKNOWN_TASK_ID
-                    if name == "previous_task"
+                    if name in ("previous_task", "absent_task")
                     else AssignmentError.UNKNOWN_PROCESS_ID,
                 )
 

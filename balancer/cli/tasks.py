@@ -176,7 +176,12 @@ def _summary(found: TaskAssignment) -> Iterable[str]:
     else:
         yield (
             f"look again in {wait / 1000:,.6g} s: {plural(found.movements, 'copy', 'copies')} "
-            + ("not yet where they are to be")
+            "not yet where they are to be"
+        )
+    if found.awaited:
+        yield (
+            f"{plural(found.awaited, 'copy', 'copies')} of instances that are away not made again "
+            f"before standby_recovery_delay_ms, {found.configs.standby_recovery_delay_ms}"
         )
     for goal in found.unmet:
         yield f"{'hard goal' if goal.hard else 'goal'} not met: {goal.goal}: {goal.reason}"

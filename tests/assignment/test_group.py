@@ -211,7 +211,41 @@ def test_goals_are_a_target_too() -> None:
     assert len(found["b"].tasks.standby) == 2
 
 
-def test_without_end_offsets_the_assignor_is_told() -> None:
+def test_a_member_that_is_away_is_waited_for() -> None:
+    now = [0.0]
+    configs = AssignmentConfigs(num_standby_replicas=1)
+    assignor = TaskAssignor(configs, target="stateful-tasks")
+    leader = Leader(assignor.assign, clock=lambda: now[0])
+    ends = dict.fromkeys(range(4), 50_000)
+    current = {f"0_{p}": 50_000 for p in range(4)}
+
+    def member(name: str, owned: Sequence[int]) -> Joined:
+        standby = tuple(f"0_{p}" for p in range(4) if p not in owned)
+        return joined(name, owned, offsets=current, standby=standby)
+
+    a, b, c = member("a", [0, 1]), member("b", [2, 3]), joined("c")
+    leader.assign("a", [a, b], ends)
+    now[0] = 10.0
+    without = leader.assign("a", [a, c], ends)
+    assert set(without["a"].partitions) == {0, 1, 2, 3}
+    # A new member restores what it is to run, but no standbys.
+    assert without["c"].tasks.standby == ()
+    assert without["a"].tasks.probe_after_ms == 600_000
+    # It is back with its state.
+    now[0] = 100.0
+    back = leader.assign("a", [member("a", range(4)), joined("b", offsets=current)], ends)
+    assert len(back["b"].tasks.standby) == 4
+    # Another time it stays away.
+    leader.assign("a", [member("a", range(4)), c], ends)
+    now[0] = 300.0
+    later = leader.assign("a", [member("a", range(4)), c], ends)
+    assert later["a"].tasks.probe_after_ms == 400_000
+    now[0] = 700.0
+    longer = leader.assign("a", [member("a", range(4)), c], ends)
+    assert len(longer["c"].tasks.standby) == 4
+
+
+def test_without_end_offsets_the_assignor_knows() -> None:
     assert not seen([joined("a")], [0, 1]).offsets_known
     assert seen([joined("a")], {0: 0, 1: 0}).offsets_known
 

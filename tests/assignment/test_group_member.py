@@ -163,6 +163,9 @@ class StubMembership:
         arrived, self.arrived = self.arrived, []
         return arrived
 
+    def generation(self, followed: Assigned) -> int:
+        return followed.generation
+
     def owns(self, member: str, partition: int) -> bool:
         return member == self.member
 
@@ -254,6 +257,53 @@ def test_while_the_topic_is_unknown_its_partitions_stay(
         cluster = SimpleNamespace(partitions_for_topic=lambda _, known=known: known)
         answer = membership._assign_all(cluster, [member])["a"]
         assert [(topic, p) for topic, p in answer.assigned_partitions] == [("lines", found)]
+    membership.close()
+
+
+def test_a_member_commits_in_the_generation_that_it_has_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka = pytest.importorskip("kafka")
+    found = SimpleNamespace(member_id="a", generation_id=7)
+
+    class StubConsumer:
+        def __init__(self, **_: object) -> None:
+            pass
+
+        def subscribe(self, *_: object, **__: object) -> None:
+            pass
+
+        def poll(self, timeout_ms: int) -> None:
+            time.sleep(0.01)
+
+        def group_metadata(self) -> SimpleNamespace:
+            return found
+
+        def close(self, timeout_ms: int) -> None:
+            pass
+
+    monkeypatch.setattr(kafka, "KafkaConsumer", StubConsumer)
+    report = MemberReport(process="process-a")
+    membership = Membership(configured(tmp_path), 1, lambda _: report, lambda *_: {})
+    assignment = SimpleNamespace(partitions=list, user_data=MemberTasks().encode())
+    membership._assigned(assignment, 7)
+    (followed,) = membership.poll()
+    followed.applied.set()
+    found.generation_id = 8
+    assert membership.generation(followed) == 8
+    # What has been assigned since, or is not yet applied, may be less.
+    membership._assigned(assignment, 8)
+    found.generation_id = 9
+    assert membership.generation(followed) == 7
+    (following,) = membership.poll()
+    assert membership.generation(following) == 8
+    following.applied.set()
+    assert membership.generation(following) == 9
+    # It has been removed, and has joined again.
+    found.member_id = "another"
+    assert membership.generation(following) == 8
+    found.member_id, found.generation_id = "a", -1
+    assert membership.generation(following) == 8
     membership.close()
 
 
@@ -354,7 +404,7 @@ def test_a_member_that_has_lost_its_tasks_neither_commits_nor_begins(
     host._activate(FIRST, host._copies[FIRST])
     active = host._copies[FIRST].active
     assert active is not None
-    active._starting.result(60)
+    time.sleep(0.1)
     host._restore()
     assert (broker.log, broker.begun, active.running) == ([], 1, False)
     # Now it does.
@@ -364,6 +414,23 @@ def test_a_member_that_has_lost_its_tasks_neither_commits_nor_begins(
     host._drop(list(host._copies))
     assert (broker.log, broker.begun) == ([], 1)
     host._directory.close()
+
+
+def test_a_member_that_joins_under_another_id_goes_on_starting_its_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: ThreadPoolExecutor
+) -> None:
+    broker = Broker(b"a")
+    following = Following(broker, tmp_path, monkeypatch, executor)
+    following.membership.member = "later"
+    following.follow()
+    assert broker.begun == 0
+    # Its partitions are still its own: the group has not been without it.
+    following.membership.arrived = [Assigned(2, (0,), MemberTasks(), 0, "later")]
+    following.follow()
+    following.run_task()
+    assert broker.begun == 1
+    following.host._drop([FIRST])
+    following.host._directory.close()
 
 
 @pytest.mark.parametrize("error", [ValueError("bad word"), KeyboardInterrupt()])
@@ -552,7 +619,7 @@ def test_stopping_while_the_brokers_are_away_takes_one_deadline(
     host._input = host._changelog = reader
     host._executor = executor
     host._directory = StateDirectory(tmp_path)
-    host._generation = GENERATION
+    host._followed = Assigned(1, (), MemberTasks(), 0, "member")
     membership: Any = StubMembership()
     host._membership = membership
     monkeypatch.setattr(tasks, "time", Clock())

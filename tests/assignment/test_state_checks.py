@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from assignment_cases import application
 
-from balancer.assignment import ApplicationState, AssignmentError, TaskAssignmentError, TaskAssignor
+from balancer.assignment import (
+    ApplicationState,
+    AssignmentConfigs,
+    AssignmentError,
+    StateDocument,
+    TaskAssignmentError,
+    TaskAssignor,
+    build_state,
+    load_state,
+)
+from balancer.assignment.scenario import load_scenario
 
 GOOD = application("00 01", {"P1": {"lags": 0, "active": ["0_0"]}, "P2": {"lags": {"00": 5}}})
 
@@ -66,3 +78,42 @@ def test_without_instances_nothing_can_be_assigned() -> None:
     )
     with pytest.raises(TaskAssignmentError, match="no instance found"):
         TaskAssignor().assign(nobody)
+
+
+@pytest.mark.parametrize("load", [load_state, load_scenario])
+def test_a_task_that_runs_on_two_instances_has_kafkas_name(load: Any, tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    instances = [{"id": i, "lags": {"0_0": "running"}} for i in ("P2", "P1")]
+    path.write_text(json.dumps({"instances": instances, "tasks": [{"id": "0_0"}]}))
+    with pytest.raises(TaskAssignmentError) as raised:
+        load(path)
+    assert raised.value.error is AssignmentError.ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES
+    assert raised.value.sentence.endswith("instance 'P2': task 0_0 is running here and on 'P1'")
+
+
+def described(*instances: dict[str, Any]) -> ApplicationState:
+    records = [{"id": f"P{i}", **given} for i, given in enumerate(instances)]
+    tasks = [{"id": f"0_{p}", "end_offset": 1000} for p in range(4)]
+    return build_state(StateDocument.model_validate({"instances": records, "tasks": tasks}))
+
+
+def test_an_attribute_has_one_type() -> None:
+    with pytest.raises(TaskAssignmentError) as raised:
+        described({"attributes": {"disk": "ssd"}}, {}, {"attributes": {"disk": 3}})
+    assert str(raised.value) == (
+        "instance 'P2': attribute 'disk': 3.0 found, text as on 'P0' expected"
+    )
+
+
+def test_goals_know_tags_by_names_they_can_state() -> None:
+    zones = [{"tags": {"topology/zone": zone}} for zone in "aabb"]
+    configs = AssignmentConfigs(
+        num_standby_replicas=1, rack_aware_assignment_tags=("topology/zone",)
+    )
+    found = TaskAssignor(configs, "stateful-tasks").assign(described(*zones))
+    zone = found.active // 2, found.standby_instance // 2
+    assert (zone[0][found.standby_task] != zone[1]).all()
+
+    twice = [{"tags": {"a/b": "x", "a b": "y"}}, {}]
+    with pytest.raises(TaskAssignmentError, match=r"'a b' and 'a/b' found.*as 'a_b'"):
+        TaskAssignor(target="stateful-tasks").assign(described(*twice))

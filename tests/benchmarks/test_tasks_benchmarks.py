@@ -8,11 +8,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from balancer.assignment import ApplicationState, AssignmentConfigs, TaskAssignment
+from balancer.assignment import (
+    ApplicationState,
+    AssignmentConfigs,
+    TaskAssignment,
+    TaskAssignor,
+)
+from balancer.assignment.scenario import ScenarioDocument, build_scenario
+from balancer.assignment.simulation import simulate
 from benchmarks import tasks_convergence
-from benchmarks.harness.task_assignors import KAFKA
+from benchmarks.harness.task_assignors import GOALS, KAFKA
 from benchmarks.registry import BenchmarkError, Options, Row, find
-from benchmarks.tasks_downtime import _CASES, scenario
+from benchmarks.tasks_downtime import _CASES, _figures, scenario
 
 
 def measured(name: str, *sizes: str, rounds: int, subject: str = KAFKA) -> dict[str, float]:
@@ -48,6 +55,43 @@ def test_no_task_stands_still_while_instances_join() -> None:
     assert found["restoring the last records"] == 0
     assert found["came to rest"] == 1
     assert found["handed over"] > 0
+
+
+def test_the_figures_of_a_task_that_moves_are_those_by_hand() -> None:
+    document = {
+        "instances": [{"id": name} for name in "ab"],
+        "tasks": [{"id": "0_0", "end_offset": 100_000, "load": {"records": 10}}],
+        "changes": [{"at": 3600, "leave": "a"}],
+        "restore_rate": 1_000,
+    }
+    case = build_scenario(ScenarioDocument.model_validate(document))
+    found = {name: value for name, value, _ in _figures(simulate(case, TaskAssignor()))}
+    # 100 s to restore 100,000 records, of which the last 10,000 are within the acceptable lag.
+    assert found == pytest.approx(
+        {
+            "task-seconds without an active": 90.0,
+            "while a copy was within the lag": 0.0,
+            "restoring the last records": 10.0,
+            "handed over": 0.0,
+            "records restored": 100_000.0,
+            "copies restored": 1,
+            "rebalances": 1,
+            "hours until at rest": 100 / 3600,
+            "hours until even in load": 0.0,
+            "fullest instance over what tasks allow, at last": 1.0,
+            "came to rest": 1.0,
+        }
+    )
+
+
+def test_goals_restore_little_while_instances_restart() -> None:
+    goals, kafkas = (
+        measured("tasks-downtime", "restart-standby", rounds=1, subject=subject)
+        for subject in (GOALS, KAFKA)
+    )
+    assert goals["task-seconds without an active"] == 0
+    assert goals["came to rest"] == 1
+    assert goals["records restored"] <= kafkas["records restored"] / 2
 
 
 def test_sizes_follow_zipfs_law() -> None:

@@ -86,8 +86,8 @@ class Host:
         # Guards both, as reports are made in another thread.
         self._lock = threading.Lock()
         self._probe_at: float | None = None
-        # That of the assignment which is followed; without one nothing is committed.
-        self._generation: Generation | None = None
+        # The assignment that is followed; without one nothing is committed.
+        self._followed: Assigned | None = None
 
     def run(self, stop: threading.Event) -> None:
         """Take part in the group until `stop` is set, then leave it.
@@ -175,14 +175,12 @@ class Host:
     def _follow(self, assigned: Assigned) -> None:
         """Make the copies on this member those that the leader wants."""
         if assigned.lost:
-            self._generation = self._probe_at = None
+            self._followed = self._probe_at = None
             # Others may run these tasks by now, and have shut this member out.
             self._deactivate(list(self._copies), commit=False)
             self._tell("membership lost; joining again")
             return
-        self._generation = Generation(
-            self._configs.application_id, assigned.member, assigned.generation
-        )
+        self._followed = assigned
         roles = {
             **{TaskId.parse(name): "standby" for name in assigned.tasks.standby},
             **{TaskId.parse(name): "warm-up" for name in assigned.tasks.warmup},
@@ -220,19 +218,28 @@ class Host:
             self._changelog,
             self._processor,
             self._executor,
-            partial(self._owns, self._generation, task.partition),
+            partial(self._owns, task.partition),
         )
 
-    def _owns(self, generation: Generation | None, partition: int) -> bool:
+    def _owns(self, partition: int) -> bool:
         """Whether this member may shut out others who process a partition."""
-        return generation is not None and self._membership.owns(generation.member, partition)
+        followed = self._followed
+        return followed is not None and self._membership.owns(followed.member, partition)
+
+    def _generation(self) -> Generation | None:
+        """The generation in which transactions are committed; None if they are not."""
+        followed = self._followed
+        if followed is None:
+            return None
+        number = self._membership.generation(followed)
+        return Generation(self._configs.application_id, followed.member, number)
 
     def _deactivate(self, tasks: Sequence[TaskId], *, commit: bool = True) -> None:
         """Stop processing tasks, and keep their state current from the changelog.
 
         Together they take no longer than one task may.
         """
-        generation = self._generation if commit else None
+        generation = self._generation() if commit else None
         deadline = time.monotonic() + self._configs.task_timeout_ms / 1000
         ending: list[tuple[TaskId, Copy, ActiveTask, Future[None] | None]] = []
         for task in tasks:
@@ -324,7 +331,7 @@ class Host:
                 copy.active.process(
                     [Record(m.key(), m.value(), partition, m.offset()) for m in messages]
                 )
-        generation = self._generation
+        generation = self._generation()
         due = [
             (task, copy, self._executor.submit(copy.active.commit, generation))
             for task, copy in self._copies.items()
@@ -338,6 +345,9 @@ class Host:
             except Outdated as error:
                 # The assignment of the group's generation, or the loss of membership, arrives.
                 log.debug("task %s: commits later: %s", task, error)
+                if error.seconds > self._configs.session_timeout_ms / 1000:
+                    # It has not arrived, although the member would have lost its session by now.
+                    self._membership.rebalance()
             except Fenced:
                 # The group has gone on without this member, or its transaction took too long.
                 log.info("task %s: another member has taken it over", task)

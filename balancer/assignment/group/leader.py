@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -28,7 +29,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class MemberAssignment:
-    """The partitions that a member processes, and what it is told besides."""
+    """The partitions that a member processes, and its other tasks."""
 
     partitions: tuple[int, ...] = ()
     tasks: MemberTasks = field(default_factory=MemberTasks)
@@ -45,6 +46,8 @@ class Leader:
         The assignor.
     probing_rebalance_interval_ms
         Replaces the interval of the assignment; None leaves it.
+    clock
+        Seconds, to know how long members have been away.
 
     Attributes
     ----------
@@ -56,9 +59,15 @@ class Leader:
         self,
         assign: Callable[[ApplicationState], TaskAssignment],
         probing_rebalance_interval_ms: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._assign = assign
         self._interval_ms = probing_rebalance_interval_ms
+        self._clock = clock
+        # The copies that each process was last assigned, and since when those that have left are
+        # away. Another leader does not know, and has other copies made at once.
+        self._copies: dict[str, tuple[str, ...]] = {}
+        self._away: dict[str, float] = {}
         self.malformed = 0
 
     def assign(
@@ -83,8 +92,9 @@ class Leader:
         if not members:
             return found
         owner = _owners(joined, set(end_offsets))
+        absent = self._absent({report.process for report in reports}, end_offsets)
         try:
-            state = _state(members, reports, owner, end_offsets)
+            state = _state(members, reports, owner, end_offsets, absent)
         except Exception:
             usable = [
                 (m, r)
@@ -94,9 +104,10 @@ class Leader:
             if not usable:
                 return found
             members, reports = [m for m, _ in usable], [r for _, r in usable]
-            state = _state(members, reports, owner, end_offsets)
+            state = _state(members, reports, owner, end_offsets, absent)
         assignment = self._assign(state)
         by_process = assignment.tasks_by_instance()
+        self._remember(assignment)
         starting = _starting(state, assignment, members, reports, owner)
         moves = starting - {
             t.partition
@@ -104,9 +115,11 @@ class Leader:
             for t in by_process[report.process]["active"]
             if owner.get(t.partition) == member
         }
-        probe_after = None
-        if assignment.probing_rebalance or moves:
-            probe_after = self._interval_ms or assignment.configs.probing_rebalance_interval_ms
+        interval = self._interval_ms or assignment.configs.probing_rebalance_interval_ms
+        waits = [] if assignment.followup_ms is None else [assignment.followup_ms]
+        if moves or (assignment.probing_rebalance and (assignment.movements or not waits)):
+            waits.append(interval)
+        probe_after = min(waits, default=None)
         for member, report in zip(members, reports, strict=True):
             tasks = by_process[report.process]
             mine = {p for p in starting if owner[p] == member}
@@ -130,6 +143,31 @@ class Leader:
             tasks_ = first.tasks.model_copy(update={"probe_after_ms": probe_after})
             found[members[0]] = MemberAssignment(first.partitions, tasks_)
         return found
+
+    def _absent(
+        self, present: Collection[str], partitions: Collection[int]
+    ) -> list[InstanceRecord]:
+        """The processes that have left since they were assigned copies, and how long ago."""
+        now = self._clock()
+        for process in present:
+            self._away.pop(process, None)
+        return [
+            InstanceRecord(
+                id=process,
+                standby=tuple(name for name in names if _partition(name) in partitions),
+                absent_ms=round((now - self._away.setdefault(process, now)) * 1000),
+            )
+            for process, names in self._copies.items()
+            if process not in present
+        ]
+
+    def _remember(self, assignment: TaskAssignment) -> None:
+        """Keep who has which copies, and forget who has been away for too long."""
+        longest = self._clock() - assignment.configs.standby_recovery_delay_ms / 1000
+        for process in [p for p, since in self._away.items() if since <= longest]:
+            del self._away[process], self._copies[process]
+        for process, tasks in assignment.tasks_by_instance().items():
+            self._copies[process] = tuple(map(str, (*tasks["active"], *tasks["standby"])))
 
     def _reports(self, joined: Sequence[Joined]) -> tuple[list[str], list[MemberReport]]:
         """The members whose reports can be used, and the reports."""
@@ -156,7 +194,7 @@ class Leader:
     ) -> bool:
         """Whether a report describes a possible state; one that does not is refused."""
         try:
-            _state([member], [report], owner, end_offsets)
+            _state([member], [report], owner, end_offsets, ())
         except Exception as error:
             self._refuse(member, error)
             return False
@@ -211,10 +249,11 @@ def _state(
     reports: Sequence[MemberReport],
     owner: Mapping[int, str],
     end_offsets: Mapping[int, int] | Collection[int],
+    absent: Sequence[InstanceRecord],
 ) -> ApplicationState:
     """The state of the application as the assignor reads it."""
     ends = end_offsets if isinstance(end_offsets, Mapping) else dict.fromkeys(end_offsets, 0)
-    instances = []
+    instances = [*absent]
     unknown = 0
     for member, report in zip(members, reports, strict=True):
         active = tuple(str(TaskId(0, p)) for p in sorted(ends) if owner.get(p) == member)

@@ -104,7 +104,7 @@ class Membership:
             """Learns which partitions this member has to give up."""
 
             def on_partitions_assigned(self, assigned: Any) -> None:
-                """Nothing: the assignor has told."""
+                """Nothing to do: the assignor has received the assignment."""
 
             def on_partitions_revoked(self, revoked: Any) -> None:
                 """Wait until they are given up: the client then joins again, for the new owner."""
@@ -168,6 +168,18 @@ class Membership:
         """Join again: if this is the leader, or it has news, the group rebalances."""
         # kafka-python has no public name for Java's Consumer.enforceRebalance.
         self._consumer._coordinator.request_rejoin()
+
+    def generation(self, followed: Assigned) -> int:
+        """The generation in which a member that follows an assignment may commit.
+
+        From the moment it has joined the next one until that one's assignment arrives, Kafka
+        refuses the former; all that was assigned is still its own.
+        """
+        found = self._consumer.group_metadata()
+        current = self._last is followed and followed.applied.is_set()
+        if current and found.member_id == followed.member and found.generation_id >= 0:
+            return int(found.generation_id)
+        return followed.generation
 
     def owns(self, member: str, partition: int) -> bool:
         """Whether the group still knows this member by its id, and has left it a partition.

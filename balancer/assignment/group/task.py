@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, wait
@@ -22,6 +23,8 @@ log = logging.getLogger(__name__)
 
 # After its first answer a client takes about 50 ms to connect to the brokers it has learnt of.
 _CONNECTING_SECONDS = 0.1
+# How often a start that may not begin yet looks again.
+_LOOK_AGAIN_SECONDS = 0.05
 
 
 class Fenced(Exception):
@@ -29,7 +32,17 @@ class Fenced(Exception):
 
 
 class Outdated(Exception):
-    """The group is in another generation, perhaps without this member."""
+    """The group is in another generation, perhaps without this member.
+
+    Parameters
+    ----------
+    seconds
+        For how long Kafka has refused the member's transactions.
+    """
+
+    def __init__(self, reason: str, seconds: float) -> None:
+        super().__init__(reason)
+        self.seconds = seconds
 
 
 class Writer:
@@ -55,7 +68,7 @@ class Writer:
                 "transactional.id": configs.transactional_id(task),
                 "transaction.timeout.ms": configs.transaction_timeout_ms,
                 "linger.ms": 0,
-                # What goes wrong is raised, and told in one line.
+                # Errors are raised.
                 "log_level": 0,
             },
         )
@@ -100,8 +113,8 @@ class ActiveTask:
     executor
         Runs what waits for Kafka.
     may_begin
-        Asked immediately before the predecessor is shut out: whether this member is still in the
-        group. If not, the task does not start.
+        Asked immediately before the predecessor is shut out: whether this member is in the group,
+        and has the task. The task does not start before.
     """
 
     def __init__(
@@ -128,6 +141,7 @@ class ActiveTask:
         self._began = time.monotonic()
         self._deadline = self._began + configs.task_timeout_ms / 1000
         self._last_commit = self._began
+        self._closed = threading.Event()
         # Since when Kafka refuses the member's generation.
         self._outdated_since: float | None = None
         self._starting: Future[int | None] = executor.submit(self._start)
@@ -138,8 +152,9 @@ class ActiveTask:
         None if this member has lost the task: what is shut out would be the rightful owner.
         """
         deadline = time.monotonic() + self._configs.task_timeout_ms / 1000
-        if not self._may_begin():
-            return None
+        while not self._may_begin():
+            if self._closed.wait(_LOOK_AGAIN_SECONDS) or time.monotonic() > deadline:
+                return None
         self._writer.begin(deadline)
         return self._changelog.end(self.task.partition, _left(deadline))
 
@@ -272,8 +287,7 @@ class ActiveTask:
                 if error.args[0].code() not in _outdated():
                     raise
                 producer.abort_transaction(_left(deadline))
-                self._check_outdated()
-                raise Outdated(reason(error)) from None
+                raise Outdated(reason(error), self._outdated_seconds()) from None
             producer.commit_transaction(_left(deadline))
         except module.KafkaException as error:
             code = error.args[0]
@@ -286,15 +300,17 @@ class ActiveTask:
         self.store.apply(self._state.changes, delivered[0] + 1, self.next_offset)
         self._state = State(self.store)
 
-    def _check_outdated(self) -> None:
-        """Raise a GroupError if the member has not learnt of a later generation in time."""
+    def _outdated_seconds(self) -> float:
+        """For how long the member's generation has been refused; a GroupError if for too long."""
         now = time.monotonic()
         self._outdated_since = now if self._outdated_since is None else self._outdated_since
-        if now - self._outdated_since > self._configs.task_timeout_ms / 1000:
+        seconds = now - self._outdated_since
+        if seconds > self._configs.task_timeout_ms / 1000:
             raise GroupError(
                 f"task {self.task}: cannot commit: the group has been in another generation for "
                 f"more than {self._configs.task_timeout_ms} ms"
             )
+        return seconds
 
     def close(self, deadline: float | None = None) -> None:
         """Give the task up; what is not committed is left to the next owner.
@@ -307,6 +323,7 @@ class ActiveTask:
             When that wait ends (monotonic seconds); ``task_timeout_ms`` from now unless given.
         """
         self.running = False
+        self._closed.set()
         if deadline is None:
             deadline = time.monotonic() + self._configs.task_timeout_ms / 1000
         if not self._starting.cancel() and wait([self._starting], _left(deadline)).not_done:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from balancer.assignment.absence import awaited_copies, wait_ms
 from balancer.assignment.configs import AssignmentConfigs
 from balancer.assignment.draft import Draft
 from balancer.assignment.lags import Lags
@@ -71,6 +72,15 @@ class GoalTargets:
         for t in sorted(stateful, key=lambda t: not way.under_way(t, now[t], then[t])):
             way.go(t, now[t], then[t])
         found = way.draft.finished(target, way.movements, probing=way.movements > 0)
+        wait = wait_ms(state, configs)
+        if wait is not None:
+            interval = configs.probing_rebalance_interval_ms
+            found = replace(
+                found,
+                probing_rebalance=True,
+                followup_ms=min(wait, interval) if way.movements else wait,
+                awaited=int(awaited_copies(state, configs).sum()),
+            )
         stated = {goal.name for goal in self._limits(state)}
         goals = [
             UnmetGoal(goal.goal, goal.hard, goal.reason)
