@@ -21,6 +21,7 @@ from benchmarks import (
     albic_scale_in,
     albic_size,
     albic_solver,
+    collocation_tiers,
 )
 from benchmarks.harness import planners
 from benchmarks.harness.graphs import KINDS
@@ -145,6 +146,14 @@ def values(rows: Iterator[Row]) -> dict[tuple[str, str], float]:
 def test_all_are_listed() -> None:
     names = [name for name in all_benchmarks() if name.startswith("albic-")]
     assert len(names) == 7
+
+
+def test_a_tier_of_its_own_joins_more_leaders_than_none() -> None:
+    options = Options(log=lambda s: None, rounds=1, subjects=("none", "its own"))
+    rows = values(collocation_tiers.collocation_tiers(["S"], options))
+    joined = "pairs on one broker, mean"
+    assert rows["none", joined] < rows["its own", joined]
+    assert rows["its own", "replica moves, mean"] > 0
 
 
 def test_solver_is_between_the_bound_and_flux(tmp_path: Path) -> None:
