@@ -125,24 +125,6 @@ class Plugins(Generic[Class]):
     expected: str
     error: type[Exception]
 
-    def register(self, name: str) -> Callable[[Class], Class]:
-        """Decorate a class to make it built in, from a module that this registry must not import.
-
-        Examples
-        --------
-        >>> shapes = Plugins[type]("example.shapes", "shape", {}, callable, "a class", ValueError)
-        >>> @shapes.register("circle")
-        ... class Circle: ...
-        >>> shapes.names()
-        ['circle']
-        """
-
-        def registered(found: Class) -> Class:
-            self.built_in[name] = found
-            return found
-
-        return registered
-
     def names(self) -> list[str]:
         """All names, sorted: built in and installed."""
         return sorted({*self.built_in, *entry_points(group=self.group).names})

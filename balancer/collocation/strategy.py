@@ -8,7 +8,6 @@ from pydantic import Field
 
 from balancer.collocation.parameters import CollocationParameters
 from balancer.problem.deadline import Deadline
-from balancer.strategies import STRATEGIES
 from balancer.strategies.milp import Milp
 from cluster_model.snapshot import Ints
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from balancer.allocation.units import Units
 
 
-@STRATEGIES.register("albic")
 class Albic(Milp, CollocationParameters):
     """Like :class:`~balancer.strategies.milp.Milp`, but collocates communicating key groups.
 

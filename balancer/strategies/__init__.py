@@ -32,6 +32,7 @@ STRATEGIES: Plugins[type[Strategy]] = Plugins(
     built_in={
         "goals": LocalSearch,
         "milp": Milp,
+        "albic": "balancer.collocation.strategy:Albic",
     },
     accepts=lambda found: callable(getattr(found, "propose", None)),
     expected="a class with a method propose",

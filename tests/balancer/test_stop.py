@@ -152,7 +152,7 @@ def test_an_interrupt_while_the_command_line_is_loaded_ends_it_in_one_sentence()
 import signal, sys
 class Interrupting:
     def find_spec(self, name, *rest):
-        if name == "typer":
+        if name == "numpy":
             signal.raise_signal(signal.SIGINT)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.meta_path.insert(0, Interrupting())

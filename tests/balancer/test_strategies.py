@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+import balancer
 from balancer import Albic, Balancer, Budget, Milp, Operation, load_plan
 from balancer.cli.app import app
 from balancer.planning.exports import reassignment_json
@@ -500,3 +501,21 @@ def test_local_traffic_is_kept_up_to_date_and_undone(seed: int) -> None:
         placement.apply(batch)
     for name, value in before.items():
         np.testing.assert_allclose(placement.sums("broker", name), value, atol=1e-6)
+
+
+def test_a_strategy_of_a_system_is_known_before_its_module_is_loaded() -> None:
+    code = """
+import sys
+from balancer.strategies import STRATEGIES, load_strategy
+names, loaded = STRATEGIES.names(), "balancer.collocation" in sys.modules
+print(names, loaded, load_strategy("albic").name)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "['albic', 'goals', 'milp'] False albic\n"
+
+
+def test_every_name_of_the_package_is_loaded_when_it_is_used() -> None:
+    assert [getattr(balancer, name).__name__ for name in balancer.__all__] == balancer.__all__
+    assert set(balancer.__all__) <= set(dir(balancer))
+    with pytest.raises(AttributeError, match="no attribute 'Unknown'"):
+        balancer.Unknown  # noqa: B018
