@@ -60,7 +60,7 @@ class Load:
     """Writes events to each partition at rates that may be changed."""
 
     def __init__(self, bootstrap: str, topic: str, rates: Sequence[float]) -> None:
-        self.rates = rates
+        self.rates, self.event = rates, b"event"
         self.sent = [0.0] * len(rates)
         self._stop = threading.Event()
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
@@ -76,7 +76,7 @@ class Load:
                 before = self.sent[partition]
                 self.sent[partition] += rate * (now - last)
                 for _ in range(int(self.sent[partition]) - int(before)):
-                    self._producer.produce(self._topic, b"event", partition=partition)
+                    self._producer.produce(self._topic, self.event, partition=partition)
             last = now
             self._producer.poll(0)
         assert self._producer.flush(20.0) == 0
@@ -358,3 +358,34 @@ def test_controllers_that_are_killed_or_frozen_change_nothing_for_consumers(
     held = [s for s in written.stays if s.began < held_from and s.ended > taken_over]
     assert len(held) == PARTITIONS
     assert not [id_ for id_ in written.processes if alive(id_)]
+
+
+def test_write_speeds_are_published_and_limit_what_a_consumer_reads(
+    kafka_cluster: KafkaCluster, topic: str, load: Load, start: Callable[..., Controller],
+    ends: ExitStack,
+) -> None:  # fmt: skip
+    speeds = f"{topic}-speeds"
+    load.event = random.Random(1).randbytes(5000)
+    load.rates = [20.0] * PARTITIONS
+    monitor = subprocess.Popen(
+        [sys.executable, "-c", "from balancer.cli import main; main()", "autoscale", "monitor",
+         "--bootstrap-server", kafka_cluster.bootstrap, "--topics", topic, "--to", speeds,
+         "--interval", "1s", "--window", "5s"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )  # fmt: skip
+    ends.callback(monitor.wait)
+    ends.callback(monitor.kill)
+    assert monitor.stdout is not None
+    while not monitor.stdout.readline().startswith("published"):
+        assert monitor.poll() is None
+    # six partitions of 100 kB/s each: a consumer of 320 kB/s takes three, whatever its events/s
+    controller = start(
+        "--command", "sleep 100", "--dry-run", "--byte-capacity", "320kB/s",
+        "--write-speeds", speeds,
+    )  # fmt: skip
+    wait_for(lambda: controller.last().get("consumers") == 2, 60.0, lambda: controller.rounds[-4:])
+    controller.end()
+    monitor.send_signal(signal.SIGTERM)
+    assert monitor.wait(30.0) == 0
