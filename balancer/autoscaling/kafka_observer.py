@@ -60,6 +60,10 @@ class Working:
     def __post_init__(self) -> None:
         if not 0 < self.capacity < np.inf:
             raise AutoscalingError(f"capacity: {self.capacity:g} found, events/s above 0 expected")
+        if not self.byte_capacity > 0:
+            raise AutoscalingError(
+                f"byte capacity: {self.byte_capacity:g} found, bytes/s above 0 expected"
+            )
         if not 0 < self.window < np.inf:
             raise AutoscalingError(f"window: {self.window:g} found, seconds above 0 expected")
 

@@ -72,9 +72,20 @@ class Observation:
         )
 
     def targets(self, decision: Decision) -> dict[str, str]:
-        """Name of the consumer that is to read each partition, of those that run."""
-        to = zip(self.partitions, decision.consumer.tolist(), strict=True)
-        return {p: self.consumers[c] for p, c in to if 0 <= c < self.group.consumers}
+        """Name of the consumer that is to read each partition, of those that run.
+
+        What a consumer is to read that is yet to start stays where it is; if nobody reads it, who
+        has least to do reads it until then.
+        """
+        group, running = self.group, self.group.consumers
+        if not running:
+            return {}
+        to = np.where(decision.consumer < running, decision.consumer, group.consumer)
+        load = group.load(to, group.rate, running) / group.capacity
+        for row in np.flatnonzero(to < 0):
+            to[row] = np.argmin(load)
+            load[to[row]] += group.rate[row] / group.capacity[to[row]]
+        return {p: self.consumers[c] for p, c in zip(self.partitions, to.tolist(), strict=True)}
 
     def in_use(self, decision: Decision) -> int:
         """Consumers that have partitions now, or once the decision is carried out."""

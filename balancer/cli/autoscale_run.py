@@ -116,9 +116,13 @@ def run(
         ),
     ] = None,
     write_speeds: Annotated[
-        str,
-        typer.Option(metavar="TOPIC", rich_help_panel=KAFKA, help="Topic they are published to."),
-    ] = TOPIC,
+        str | None,
+        typer.Option(
+            metavar="TOPIC",
+            rich_help_panel=KAFKA,
+            help=f"Topic they are published to; {TOPIC} by default.",
+        ),
+    ] = None,
     interval: Annotated[str, typer.Option(metavar="DURATION", help="Between rounds.")] = "10s",
     window: Annotated[
         str, typer.Option(metavar="DURATION", help="Over which arrivals are counted.")
@@ -209,6 +213,9 @@ def run(
     --capacity 500 --keda 0.0.0.0:6000`
     """
     given = parameters(sla, price_per_consumer, minimum, maximum)
+    readable = byte_rate("--byte-capacity", byte_capacity)
+    if write_speeds is not None and readable is None:
+        raise CommandError("--write-speeds: goes with --byte-capacity, which is not given")
     working = Working(
         capacity=capacity,
         rebalance_seconds=seconds("--rebalance-time", rebalance_time),
@@ -216,7 +223,7 @@ def run(
         window=seconds("--window", window),
         # consumers that follow decisions keep their other partitions through a change
         blocking=assignor == "range",
-        byte_capacity=byte_rate("--byte-capacity", byte_capacity) or np.inf,
+        byte_capacity=np.inf if readable is None else readable,
     )
     check_sla(given.sla, working.rebalance_seconds)
     decides = policy(policy_name, given, lag_threshold)
@@ -259,8 +266,8 @@ def run(
             )
         told = GroupController(bootstrap_server, group, vote, maximum, properties=properties)
     speeds = None
-    if byte_capacity is not None:
-        speeds = PublishedSpeeds(bootstrap_server, properties, write_speeds, timeout)
+    if readable is not None:
+        speeds = PublishedSpeeds(bootstrap_server, properties, write_speeds or TOPIC, timeout)
     observer = KafkaObserver(
         connect,
         group,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from balancer.autoscaling.assigned.coordinator import Coordinator
 from balancer.autoscaling.assigned.member import Change, Member
-from balancer.autoscaling.assigned.messages import Assignment, Heartbeat, Partition
+from balancer.autoscaling.assigned.messages import Assignment, Heartbeat, Partition, by_topic
 from balancer.autoscaling.assigned.settings import ControlSettings
 from balancer.autoscaling.errors import AutoscalingError
 
@@ -145,13 +147,88 @@ class World:
             self.check()
 
 
+@dataclass
+class Network:
+    """Delivers each message none, one or more times, mostly soon and sometimes very late."""
+
+    random: random.Random
+    loss: float
+    late: float
+    double: float
+    due: list[tuple[float, int, Heartbeat | Assignment]] = field(default_factory=list)
+    count: int = 0
+
+    def send(self, message: Heartbeat | Assignment, now: float) -> None:
+        if self.random.random() < self.loss:
+            return
+        for _ in range(1 + (self.random.random() < self.double)):
+            most = 20.0 if self.random.random() < self.late else 0.4
+            self.count += 1
+            heapq.heappush(self.due, (now + self.random.uniform(0, most), self.count, message))
+
+    def arrived(self, now: float) -> Iterator[Heartbeat | Assignment]:
+        while self.due and self.due[0][0] <= now:
+            yield heapq.heappop(self.due)[2]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    loss=st.sampled_from((0.0, 0.05, 0.3)),
+    late=st.sampled_from((0.0, 0.1, 0.5)),
+    double=st.sampled_from((0.0, 0.2)),
+)
+def test_never_two_readers_on_a_bad_network(
+    seed: int, loss: float, late: float, double: float
+) -> None:
+    chance = random.Random(seed)
+    world, network = World(chance), Network(chance, loss, late, double)
+    silent: dict[str, float] = {}
+    busy: dict[str, float] = {}
+
+    def often(seconds: float) -> bool:
+        return chance.random() < 0.1 / seconds
+
+    for _ in range(1200):
+        world.now += 0.1
+        living = world.living()
+        if len(living) < 4 and (often(2.0) or not living):
+            world.start()
+        if often(12.0):
+            world.elect()
+            world.target()
+        if often(3.0):
+            world.target()
+        if living and often(15.0):
+            chance.choice(living).dead = True
+        for message in network.arrived(world.now):
+            if isinstance(message, Heartbeat):
+                world.coordinator.receive(message, world.now)
+            else:
+                for consumer in world.living():
+                    consumer.member.receive(message, consumer.clock(world.now))
+        for consumer in world.living():
+            id_ = consumer.member.id
+            if often(20.0):
+                silent[id_] = world.now + chance.uniform(1.0, 12.0)
+            if often(5.0):
+                busy[id_] = world.now + chance.uniform(0.5, 12.0)
+            if world.now > silent.get(id_, 0.0) and often(0.4):
+                network.send(consumer.member.heartbeat(consumer.clock(world.now)), world.now)
+            if world.now > busy.get(id_, 0.0):
+                world.work(consumer)
+        for _, answer in world.coordinator.messages(world.now):
+            network.send(answer, world.now)
+        world.check()
+
+
 ACTIONS = (
     *("wait",) * 4, "start", "elect", "target", "target", *("deliver",) * 12, "double", "double",
     "lose", "tick", "kill", "leave", *("beat",) * 6, *("work",) * 5,
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     actions=st.lists(st.sampled_from(ACTIONS), min_size=50, max_size=400),
@@ -164,7 +241,7 @@ def test_never_two_readers_in_any_order_of_events(seed: int, actions: list[str])
         world.step(action)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     actions=st.lists(st.sampled_from(ACTIONS), min_size=20, max_size=200),
@@ -338,3 +415,109 @@ def test_settings_are_checked() -> None:
         ControlSettings(lease_seconds=0)
     with pytest.raises(AutoscalingError, match="drift: -1 found, 0 or more expected"):
         ControlSettings(drift=-1)
+
+
+P, Q = PARTITIONS[:2]
+
+
+def heard(
+    coordinator: Coordinator,
+    now: float,
+    name: str,
+    number: int,
+    seen: int,
+    *partitions: Partition,
+    epoch: int = 2,
+) -> dict[str, set[Partition] | None]:
+    """What is told after a heartbeat, by name of the consumer."""
+    beat = Heartbeat(
+        consumer=name, id=f"{name}/1", address=1, number=number, epoch=epoch, seen=seen,
+        partitions=by_topic(partitions),
+    )  # fmt: skip
+    coordinator.receive(beat, now)
+    return {
+        m.id.partition("/")[0]: None if m.given is None else set(m.given)
+        for _, m in coordinator.messages(now)
+    }
+
+
+def test_what_a_consumer_may_begin_to_read_is_reported_as_held() -> None:
+    member = Member("a", "a/1", 1)
+    beat = member.heartbeat(0.0)
+    told = Assignment(
+        id="a/1", epoch=1, number=1, heartbeat=beat.number, lease_seconds=6.0,
+        partitions=by_topic([P]),
+    )  # fmt: skip
+    assert member.receive(told, 1.0)
+    assert member.heartbeat(1.0).held == frozenset([P])
+    assert member.due(1.0).start == frozenset([P])
+    # no record is begun that could take longer than the lease
+    assert member.may_process(P, 4.0, seconds=1.9)
+    assert not member.may_process(P, 4.0, seconds=2.0)
+    # told to stop, it holds it until its application has stopped
+    member.receive(told.model_copy(update={"number": 2, "partitions": {}}), 4.0)
+    assert not member.may_process(P, 4.0)
+    assert member.heartbeat(4.0).held == frozenset([P])
+    member.stopped(member.due(4.0).stop)
+    assert member.heartbeat(4.0).held == frozenset()
+
+
+def test_what_is_not_known_of_a_consumer_holds_everything_back() -> None:
+    coordinator = Coordinator(2, 0.0, SETTINGS)
+    heard(coordinator, 5.0, "a", 1, 9, epoch=1)
+    assert heard(coordinator, 6.0, "b", 1, 0, epoch=1) == {"b": None}
+    assert heard(coordinator, 6.1, "b", 2, 2) == {"b": None}
+    coordinator.assign({P: "b"})
+    # all leases of the controller before are over, but this one has renewed those of both
+    heard(coordinator, 7.0, "b", 3, 3)
+    assert coordinator.members(7.0) is None
+    assert heard(coordinator, 7.0, "b", 4, 3) == {"b": set()}
+    assert heard(coordinator, 7.1, "a", 2, 1) == {"a": set(), "b": {P}}
+
+
+def test_an_old_heartbeat_says_nothing_new() -> None:
+    coordinator = Coordinator(2, 0.0, SETTINGS, first=True)
+    coordinator.assign({P: "a"})
+    assert heard(coordinator, 0.0, "a", 1, 0) == {"a": {P}}
+    heard(coordinator, 0.1, "b", 1, 0)
+    assert heard(coordinator, 0.2, "a", 3, 1, P) == {"a": {P}}
+    coordinator.assign({P: "b"})
+    # sent before it was given the partition
+    assert heard(coordinator, 0.3, "a", 2, 0) == {"a": set()}
+    # it has not seen yet that it is to stop, and then it has
+    assert heard(coordinator, 0.4, "a", 4, 3, P) == {"a": set()}
+    assert heard(coordinator, 0.5, "a", 5, 5)["b"] == {P}
+
+
+def test_what_was_sent_counts_until_something_later_was_seen() -> None:
+    coordinator = Coordinator(2, 0.0, SETTINGS, first=True)
+    heard(coordinator, 0.0, "a", 1, 0)
+    coordinator.assign({P: "a"})
+    assert heard(coordinator, 0.1, "a", 2, 1) == {"a": {P}}
+    heard(coordinator, 0.2, "b", 1, 0)
+    heard(coordinator, 0.2, "b", 2, 3)
+    coordinator.assign({P: "b"})
+    # the assignment may still be on its way
+    assert heard(coordinator, 0.3, "a", 3, 1) == {"a": set()}
+    assert heard(coordinator, 0.4, "a", 4, 1) == {"a": set()}
+    assert heard(coordinator, 0.5, "a", 5, 6) == {"a": set(), "b": {P}}
+
+
+def test_a_controller_that_is_not_the_last_one_says_nothing() -> None:
+    coordinator = Coordinator(2, 0.0, SETTINGS, first=True)
+    assert heard(coordinator, 0.0, "a", 1, 4, epoch=3) == {}
+    assert coordinator.members(0.0) == {}
+
+
+def test_a_second_process_of_a_name_takes_over_when_the_first_has_stopped() -> None:
+    coordinator = Coordinator(2, 0.0, SETTINGS, first=True)
+    coordinator.assign({P: "a"})
+    assert heard(coordinator, 0.0, "a", 1, 0) == {"a": {P}}
+    assert heard(coordinator, 0.1, "a", 2, 1, P) == {"a": {P}}
+    second = Heartbeat(consumer="a", id="a/2", address=1, number=1, epoch=2, seen=0)
+    coordinator.receive(second, 0.2)
+    told = {m.id: m.given for _, m in coordinator.messages(0.2)}
+    assert told == {"a/1": frozenset(), "a/2": frozenset()}
+    assert coordinator.members(0.2) == {"a": frozenset()}
+    coordinator.receive(second.model_copy(update={"id": "a/1", "number": 3, "seen": 3}), 0.3)
+    assert {m.id: m.given for _, m in coordinator.messages(0.3)}["a/2"] == frozenset([P])

@@ -138,6 +138,21 @@ def test_a_run_that_cannot_start_is_one_sentence() -> None:
     refused("--tls-key: goes with --keda", *kafka("--capacity", 5, *pair))
     refused("goes with --tls-cert", *kafka("--capacity", 5, "--tls-client-authority", "a.pem"))
     refused("Kafka at localhost:1", *kafka("--capacity", 5))
+    refused("byte capacity: 0 found", *kafka("--capacity", 5, "--byte-capacity", "0MB/s"))
+    refused("--byte-capacity: 'fast' found", *kafka("--capacity", 5, "--byte-capacity", "fast"))
+    refused("goes with --byte-capacity", *kafka("--capacity", 5, "--write-speeds", "speeds"))
+    told = ("--capacity", 5, "--assignor", "assigned")
+    refused("only if --dry-run is given", *kafka(*told, "--once"))
+    refused("as its control topic is named after it", *kafka(*told, "--group", "a b"))
+    refused("Kafka at localhost:1", *kafka(*told))
+
+
+def test_bad_options_of_the_monitor_are_one_sentence() -> None:
+    at = ("monitor", "--bootstrap-server", "localhost:1", "--timeout", 0.2)
+    refused("--interval: 'x' found", *at, "--interval", "x")
+    refused("--window: 0 s found, more than 0 expected", *at, "--window", "0s")
+    refused("Kafka at localhost:1", *at, "--topics", "orders")
+    refused("topic monitor.write-speed at localhost:1 cannot be created", *at)
 
 
 def test_a_simulation_compares_policies(trace: Path) -> None:

@@ -354,3 +354,92 @@ def test_rounds_end_when_they_are_asked_to() -> None:
     assert [r.kind for r in rounds] == ["decided"] * 3
     with pytest.raises(AutoscalingError, match="interval"):
         autoscaler.run(stop, 0.0, tell)
+
+
+def test_consumers_that_are_told_what_to_read_are_those_that_say_so(
+    kafka: Kafka, clock: Clock
+) -> None:
+    told: dict[str, list[tuple[str, int]]] = {"x": [("orders", 0)], "y": []}
+    observer = KafkaObserver(
+        kafka.connect,
+        "shop",
+        ["orders"],
+        Working(100.0, byte_capacity=1e6),
+        clock=clock,
+        members=lambda: told,
+        speeds=lambda partitions: [1000.0 * number for _, number in partitions],
+    )
+    with pytest.raises(AutoscalingError, match="has members that Kafka assigns partitions to"):
+        observer.observe()
+    kafka.members = {}
+    with pytest.raises(NotYetError):
+        observer.observe()
+    clock.now += 10.0
+    seen = observer.observe()
+    assert seen.consumers == ("x", "y")
+    assert seen.group.consumer.tolist() == [0, -1, -1]
+    assert seen.group.speed.tolist() == [0.0, 1000.0, 2000.0]
+    assert seen.group.byte_capacity == 1e6
+
+
+def assigned(now: Sequence[int], then: Sequence[int], running: int) -> tuple[Observation, Decision]:
+    """A group whose partitions receive 10, 20, 30... events/s, and a decision."""
+    rate = np.array([10.0 * n for n in range(1, len(now) + 1)])
+    group = Group(
+        rate=rate,
+        lag=np.zeros(len(now)),
+        consumer=np.array(now),
+        capacity=np.full(running, 100.0),
+        new_capacity=100.0,
+    )
+    seen = Observation(
+        name="shop",
+        group=group,
+        partitions=tuple(f"orders-{n}" for n in range(len(now))),
+        consumers=tuple(f"consumer-{n}" for n in range(running)),
+    )
+    start = len({c for c in then if c >= running})
+    return seen, Decision(consumer=np.array(then), start=start)
+
+
+def test_idle_consumers_take_the_places_of_those_that_would_be_started() -> None:
+    seen, decision = assigned([0, 0, 1], [0, 4, 5], running=4)
+    found = seen.filled(decision)
+    assert found.consumer.tolist() == [0, 1, 2]
+    assert found.start == 0
+    seen, decision = assigned([0, 0, 0], [0, 2, 3], running=2)
+    found = seen.filled(decision)
+    assert found.consumer.tolist() == [0, 1, 2]
+    assert found.start == 1
+
+
+def test_nothing_waits_for_a_consumer_that_is_yet_to_start() -> None:
+    # the second partition stays; nobody reads the others, so who has least to do reads them
+    seen, decision = assigned([0, 0, -1, -1, 1], [0, 2, 2, 3, 1], running=2)
+    names = [seen.targets(decision)[p].removeprefix("consumer-") for p in seen.partitions]
+    assert names == ["0", "0", "0", "1", "1"]
+    seen, decision = assigned([-1], [0], running=0)
+    assert seen.targets(decision) == {}
+
+
+def test_a_consumer_ends_once_its_partitions_have_moved() -> None:
+    told: list[Any] = []
+    fixed = Fixed(2)
+    group = [0, 1]
+
+    def observe() -> Observation:
+        return assigned(group, group, running=2)[0]
+
+    class Saves:
+        def decide(self, group: Group, now: float) -> Decision:
+            return Decision(consumer=np.zeros(2, np.int64), stop=(1,), moves=1)
+
+    scaler = Scaler(fixed, ScalingLimits(down_cooldown=0.0))
+    loop = Autoscaler(
+        observe, Saves(), scaler, assignor="assigned", assign=lambda target: told.append(target)
+    )
+    assert loop.round().kind == "kept"
+    assert told == [{"orders-0": "consumer-0", "orders-1": "consumer-0"}]
+    group[:] = [0, 0]
+    assert loop.round().kind == "changed"
+    assert fixed.requested == 1

@@ -60,7 +60,7 @@ class Load:
     """Writes events to each partition at rates that may be changed."""
 
     def __init__(self, bootstrap: str, topic: str, rates: Sequence[float]) -> None:
-        self.rates = rates
+        self.rates, self.event = rates, b"event"
         self.sent = [0.0] * len(rates)
         self._stop = threading.Event()
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
@@ -76,7 +76,7 @@ class Load:
                 before = self.sent[partition]
                 self.sent[partition] += rate * (now - last)
                 for _ in range(int(self.sent[partition]) - int(before)):
-                    self._producer.produce(self._topic, b"event", partition=partition)
+                    self._producer.produce(self._topic, self.event, partition=partition)
             last = now
             self._producer.poll(0)
         assert self._producer.flush(20.0) == 0
@@ -300,3 +300,92 @@ def test_a_skewed_load_is_followed_from_one_to_six_and_back_with_consumers_kille
     written.check_nothing_lost(load.sent)
     assert not [id_ for id_ in written.processes if alive(id_)]
     assert not [r for r in controller.rounds if r["kind"] == "failed"]
+
+
+def test_controllers_that_are_killed_or_frozen_change_nothing_for_consumers(
+    load: Load,
+    start: Callable[..., Controller],
+    command: list[str],
+    folder: Path,
+    ends: ExitStack,
+) -> None:
+    chance = random.Random(16)
+    load.rates = [60.0, 10.0, 50.0, 10.0, 40.0, 10.0]
+    first = start()
+    wait_for(lambda: bool(first.rounds), 60.0, lambda: first.rounds)
+    for n in range(3):
+        consumer = subprocess.Popen(
+            command, env={**environment(), "COUNTERPOISE_CONSUMER": f"consumer-{n}"}
+        )
+        ends.callback(consumer.wait)
+        ends.callback(consumer.kill)
+
+    def settled(controller: Controller) -> bool:
+        last = controller.last()
+        return bool(last) and last["running"] == 3 and last["lag"] < 200 and not last["moves"]
+
+    wait_for(lambda: settled(first), 60.0, lambda: first.rounds[-4:])
+    second = start()
+    wait_for(lambda: bool(second.rounds), 30.0, lambda: second.rounds)
+    time.sleep(chance.uniform(0.0, 2.0))
+    # another controller acts, and this one comes back with what it knew before
+    first.process.send_signal(signal.SIGSTOP)
+    held_from = time.monotonic()
+    wait_for(lambda: bool(second.last()), 60.0, lambda: second.rounds[-4:])
+    taken_over = time.monotonic()
+    first.process.send_signal(signal.SIGCONT)
+    load.rates = [10.0, 60.0, 10.0, 50.0, 10.0, 40.0]
+    time.sleep(chance.uniform(2.0, 5.0))
+    second.process.kill()
+    again = len(first.rounds)
+    wait_for(
+        lambda: any("consumers" in r for r in first.rounds[again:]) and settled(first),
+        60.0,
+        lambda: first.rounds[-4:],
+    )
+    load.rates = [0.0] * PARTITIONS
+    load.stop()
+    wait_for(lambda: first.last()["lag"] == 0, 30.0, lambda: first.rounds[-4:])
+    # the last rounds have moved nothing, and no consumer has more than it can process
+    wait_for(lambda: settled(first), 30.0, lambda: first.rounds[-4:])
+    written = Written.read(folder)
+    first.end()
+    ends.close()
+    written.report(f"no controller for {taken_over - held_from:.1f} s, then kill -9 of one")
+    written.check_one_reader()
+    written.check_nothing_lost(load.sent)
+    # a consumer goes on while controllers change
+    held = [s for s in written.stays if s.began < held_from and s.ended > taken_over]
+    assert len(held) == PARTITIONS
+    assert not [id_ for id_ in written.processes if alive(id_)]
+
+
+def test_write_speeds_are_published_and_limit_what_a_consumer_reads(
+    kafka_cluster: KafkaCluster, topic: str, load: Load, start: Callable[..., Controller],
+    ends: ExitStack,
+) -> None:  # fmt: skip
+    speeds = f"{topic}-speeds"
+    load.event = random.Random(1).randbytes(5000)
+    load.rates = [20.0] * PARTITIONS
+    monitor = subprocess.Popen(
+        [sys.executable, "-c", "from balancer.cli import main; main()", "autoscale", "monitor",
+         "--bootstrap-server", kafka_cluster.bootstrap, "--topics", topic, "--to", speeds,
+         "--interval", "1s", "--window", "5s"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )  # fmt: skip
+    ends.callback(monitor.wait)
+    ends.callback(monitor.kill)
+    assert monitor.stdout is not None
+    while not monitor.stdout.readline().startswith("published"):
+        assert monitor.poll() is None
+    # six partitions of 100 kB/s each: a consumer of 320 kB/s takes three, whatever its events/s
+    controller = start(
+        "--command", "sleep 100", "--dry-run", "--byte-capacity", "320kB/s",
+        "--write-speeds", speeds,
+    )  # fmt: skip
+    wait_for(lambda: controller.last().get("consumers") == 2, 60.0, lambda: controller.rounds[-4:])
+    controller.end()
+    monitor.send_signal(signal.SIGTERM)
+    assert monitor.wait(30.0) == 0
