@@ -18,6 +18,7 @@ from balancer.autoscaling.kafka_observer import KafkaObserver, NotYetError, Work
 from balancer.autoscaling.observation import Observation
 from balancer.autoscaling.packed import DecisionWriter
 from balancer.autoscaling.parameters import AutoscalingParameters
+from balancer.autoscaling.policy import stay
 from balancer.autoscaling.repairing import RepairPolicy
 from balancer.autoscaling.replicas import LocalProcesses
 from benchmarks.harness.brokers import real_kafka
@@ -104,7 +105,10 @@ def _change(bootstrap: str, number: int, window: float, folder: Path) -> _Steps:
         _until(lambda: _readers(logs) == [0] * len(_BEFORE), "the first consumer")
         settled = time.monotonic() + window
         while time.monotonic() < settled:
-            _look(observer)
+            seen = _look(observer)
+            if seen is not None:
+                # as the autoscaler does in every round
+                writer.write(seen, stay(seen.group, "the load before"))
             time.sleep(1.0)
         load.rates = _AFTER
         began = time.time()

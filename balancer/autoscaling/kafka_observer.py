@@ -25,6 +25,8 @@ Partition = tuple[str, int]
 _NEWEST, _OLDEST = -1, -2
 # States of a group, as Kafka names them.
 _STABLE, _UNKNOWN = "Stable", "Dead"
+# Errors of a group whose coordinator is being started or moved, by their names at kafka-python.
+_PASSING = ("NotCoordinator", "CoordinatorNotAvailable", "CoordinatorLoadInProgress")
 _NO_RIGHTS = "no rights, DESCRIBE of the group expected for the client's user"
 # How often, and after how many seconds, a group's coordinator is looked for again.
 _COORDINATOR_LOOKS, _COORDINATOR_SECONDS = 5, 1.0
@@ -234,7 +236,11 @@ class KafkaObserver:
                     raise
                 time.sleep(_COORDINATOR_SECONDS)
             else:
-                return found
+                if not any(name in str(found.get("error")) for name in _PASSING):
+                    return found
+                if not left:
+                    raise NotYetError(f"group {shown(self.group)}: its coordinator is not ready")
+                time.sleep(_COORDINATOR_SECONDS)
         raise AssertionError("the last look returns or raises")
 
     def _committed(self, ask: Ask) -> dict[Partition, int]:

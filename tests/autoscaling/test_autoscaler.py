@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from balancer.autoscaling import kafka_observer
 from balancer.autoscaling.autoscaler import Autoscaler, Round
 from balancer.autoscaling.errors import AutoscalingError, NotYetError
 from balancer.autoscaling.group import Group
@@ -47,6 +48,9 @@ class Kafka:
         self.static, self.client = True, "rdkafka"
         self.failure: Exception | None = None
         self.error: str | None = None
+        self.errors: list[str] = []
+        self.denied: Exception | None = None
+        self.kind = "classic"
 
     @contextmanager
     def connect(self) -> Iterator[Callable[[Callable[[Any], Any]], Any]]:
@@ -66,8 +70,14 @@ class Kafka:
             }
             for name, numbers in self.members.items()
         ]
-        found = {"group_state": self.state, "members": members, "error": self.error}
+        if self.denied is not None:
+            raise self.denied
+        error = self.errors.pop(0) if self.errors else self.error
+        found = {"group_state": self.state, "members": members, "error": error}
         return dict.fromkeys(groups, found)
+
+    def list_groups(self) -> Any:
+        return [{"group_id": "shop", "protocol_type": "consumer", "group_type": self.kind}]
 
     def list_group_offsets(self, groups: Sequence[str]) -> Any:
         offsets = {TopicPartition(*p): Offset(o) for p, o in self.committed.items()}
@@ -101,6 +111,41 @@ def clock() -> Clock:
 @pytest.fixture
 def observer(kafka: Kafka, clock: Clock) -> KafkaObserver:
     return KafkaObserver(kafka.connect, "shop", ["orders"], Working(100.0), clock=clock)
+
+
+def test_a_coordinator_that_is_being_moved_is_asked_again(
+    observer: KafkaObserver, kafka: Kafka, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_observer, "_COORDINATOR_SECONDS", 0.0)
+    kafka.errors = ["[Error 16] NotCoordinatorError: None", "CoordinatorLoadInProgressError"]
+    with pytest.raises(NotYetError, match="being measured"):
+        observer.observe()
+    clock.now += 10.0
+    assert observer.observe().consumers == ("a", "b")
+    # and again in the next round, if that is not enough
+    kafka.error = "[Error 15] CoordinatorNotAvailableError: None"
+    with pytest.raises(NotYetError, match="coordinator"):
+        observer.observe()
+
+
+def test_a_group_of_the_new_protocol_is_told_from_one_that_is_not_there(
+    observer: KafkaObserver, kafka: Kafka
+) -> None:
+    kafka.error, kafka.members = "[Error 69] GroupIdNotFoundError: shop is not classic", {}
+    with pytest.raises(AutoscalingError, match="not found"):
+        observer.observe()
+    kafka.kind = "consumer"
+    with pytest.raises(AutoscalingError, match="KIP-848"):
+        observer.observe()
+
+
+def test_no_rights_on_a_group_is_one_sentence(observer: KafkaObserver, kafka: Kafka) -> None:
+    kafka.denied = KafkaDeniedError(
+        "Kafka at k refused: the user of the client properties is not authorized for this on a "
+        "consumer group"
+    )
+    with pytest.raises(AutoscalingError, match="group 'shop': no rights, DESCRIBE of the group"):
+        observer.observe()
 
 
 def test_rates_and_lags_are_those_of_the_offsets(
@@ -207,8 +252,8 @@ def test_no_rights_is_one_sentence(kafka: Kafka, observer: KafkaObserver) -> Non
     kafka.error = "[Error 30] GroupAuthorizationFailedError: not authorized"
     with pytest.raises(AutoscalingError, match=r"group '?shop'?: no rights, DESCRIBE of the group"):
         observer.observe()
-    kafka.error = "[Error 15] CoordinatorNotAvailableError"
-    with pytest.raises(AutoscalingError, match="CoordinatorNotAvailable"):
+    kafka.error = "[Error 42] InvalidRequestError"
+    with pytest.raises(AutoscalingError, match="InvalidRequest"):
         observer.observe()
     kafka.failure = KafkaDeniedError("Kafka at a:1 refused: not authorized")
     with pytest.raises(KafkaDeniedError):

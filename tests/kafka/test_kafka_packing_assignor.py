@@ -176,7 +176,7 @@ def test_from_one_consumer_to_six_and_back_with_a_kill(
         raise AssertionError(names)
 
     try:
-        wait_for(lambda: last().get("running") == 6, 60.0, lambda: rounds[-8:])
+        wait_for(lambda: last().get("running") == 6, 90.0, lambda: rounds[-8:])
         time.sleep(random.Random(7).uniform(0.0, 3.0))
         kill_one()
         load.wait()

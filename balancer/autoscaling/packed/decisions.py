@@ -86,7 +86,6 @@ class DecisionWriter:
                 {
                     **self._properties,
                     "acks": "all",
-                    "enable.idempotence": True,
                     "message.timeout.ms": max(1, int(self._timeout * 1000)),
                 },
             )
