@@ -101,9 +101,9 @@ def decide(
             {
                 "group": seen.name,
                 "running": seen.group.consumers,
-                "consumers": seen.needed(found),
+                "consumers": seen.after(found),
                 "start": found.start,
-                "stop": list(seen.leaving(found)),
+                "stop": [seen.consumers[i] for i in found.stop],
                 "moves": found.moves,
                 "rscore": found.rscore,
                 "reason": found.reason,

@@ -256,7 +256,14 @@ def run(
                 lambda: vote is not None and vote.prove(timeout) is not None,
             )
         autoscaler = Autoscaler(
-            observer.observe, decides, scaler, publish, assignor, fill=given.fill
+            observer.observe,
+            decides,
+            scaler,
+            publish,
+            assignor,
+            fill=given.fill,
+            shrink=given.shrink,
+            calm=given.calm,
         )
         if address is not None:
             endpoint = Endpoint(*address, autoscaler.metrics, autoscaler.state)
