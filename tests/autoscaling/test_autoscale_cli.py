@@ -134,6 +134,7 @@ def test_a_run_that_cannot_start_is_one_sentence() -> None:
         *kafka("--capacity", 5, "--workload", "deployment/x", "--keda", ":0"),
     )
     refused("both expected", *kafka("--capacity", 5, "--tls-key", "key.pem"))
+    refused("--interval: 0s found, a duration above", *kafka("--capacity", 5, "--interval", "0s"))
     pair = ("--tls-key", "key.pem", "--tls-certificate", "certificate.pem")
     refused("--tls-key: goes with --keda", *kafka("--capacity", 5, *pair))
     refused("goes with --tls-cert", *kafka("--capacity", 5, "--tls-client-authority", "a.pem"))
