@@ -238,7 +238,9 @@ def run(
             tls = None
             if tls_certificate is not None and tls_key is not None:
                 tls = Tls(tls_certificate, tls_key, tls_client_authority)
-            server = stack.enter_context(KedaScaler(*parse_address(keda), KedaSettings(stale), tls=tls))
+            server = stack.enter_context(
+                KedaScaler(*parse_address(keda), KedaSettings(stale), tls=tls)
+            )
             say(f"KEDA's external scaler for group {group} at {server.address}")
             publish = partial(_publish, server.publish, group, limits)
         scaler = None
