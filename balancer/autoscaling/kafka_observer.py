@@ -154,6 +154,8 @@ class KafkaObserver:
                 rebalance_seconds=w.rebalance_seconds,
                 reaction_seconds=w.reaction_seconds,
                 blocking=w.blocking,
+                partition_names=tuple(f"{topic}-{number}" for topic, number in known),
+                consumer_names=names,
             ),
             partitions=tuple(f"{topic}-{number}" for topic, number in known),
             consumers=names,

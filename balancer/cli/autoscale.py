@@ -44,9 +44,9 @@ Maximum = Annotated[int, typer.Option(min=1, help="Most consumers.")]
 
 
 def seconds(option: str, text: str) -> float:
-    """Seconds of ``"500ms"``."""
+    """Seconds of ``"500ms"``; a number alone is seconds."""
     try:
-        return quantities.duration(text)
+        return quantities.duration(f"{text}s" if text.strip()[-1:].isdigit() else text)
     except ValueError as error:
         raise CommandError(f"{option}: {shown(text)} found, {error}") from None
 
