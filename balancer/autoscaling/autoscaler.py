@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -97,6 +97,9 @@ class Autoscaler:
         they follow the decision, ``range`` if Kafka's range assignor divides them by their number.
     fill
         Share of a consumer's capacity that ranges may use.
+    shrink, calm
+        Share of it that ranges may use of fewer consumers than run, at the highest rates of so
+        many seconds.
     assign
         Passes a decision on to consumers that follow it; returns whether it could.
     clock
@@ -111,11 +114,15 @@ class Autoscaler:
         publish: Callable[[int, int], None] | None = None,
         assignor: Assignor = "range",
         fill: float = 0.9,
+        shrink: float = 0.8,
+        calm: float = 15.0,
         assign: Callable[[Observation, Decision], bool] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._observe, self._policy, self._scaler = observe, policy, scaler
         self._publish, self._assignor, self._fill = publish, assignor, fill
+        self._shrink, self._calm = shrink, calm
+        self._recent: deque[tuple[float, dict[str, float]]] = deque()
         self._assign = assign
         self._clock = clock
         self._lock = threading.Lock()
@@ -128,7 +135,7 @@ class Autoscaler:
             done = self._round(at)
         except NotYetError as error:
             done = Round(at=at, kind="waiting", reason=str(error))
-        except (InputError, ReporterError) as error:
+        except (InputError, ReporterError, OSError) as error:
             done = Round(at=at, kind="failed", reason=str(error))
         with self._lock:
             c = self._counters
@@ -149,7 +156,8 @@ class Autoscaler:
 
     def _round(self, at: float) -> Round:
         seen = self._observe()
-        decision = self._policy.decide(seen.group, self._clock())
+        now = self._clock()
+        decision = self._policy.decide(seen.group, now)
         follows = self._assignor != "range"
         if follows:
             decision = seen.filled(decision)
@@ -161,13 +169,17 @@ class Autoscaler:
             busy = set(seen.group.consumer.tolist())
             leaving = tuple(n for n in leaving if seen.consumers.index(n) not in busy)
         else:
-            enough = enough_in_ranges(seen, needed, self._fill)
+            enough = self._enough_in_ranges(seen, needed, now)
             if enough > needed:
                 why = (
                     f"{why}; ranges of equal size need {plural(enough, 'consumer')}, "
                     f"a packing {needed}"
                 )
                 asked = needed = enough
+        running = seen.group.consumers
+        if seen.unknown and asked < running:
+            why = f"{why}; no fewer while {plural(seen.unknown, 'partition')} cannot be measured"
+            asked, needed = running, max(needed, running)
         if self._assign is not None and not self._assign(seen, decision):
             why = f"{why}; another controller assigns"
         kind, reason = "decided", f"{plural(needed, 'consumer')} needed: {why}"
@@ -184,6 +196,20 @@ class Autoscaler:
             decision=decision,
             consumers=needed,
         )
+
+    def _enough_in_ranges(self, seen: Observation, needed: int, now: float) -> int:
+        """Consumers that ranges need; fewer than run only if these would not soon be too few."""
+        group = seen.group
+        rates = dict(zip(seen.partitions, group.rate.tolist(), strict=True))
+        self._recent.append((now, rates))
+        while self._recent[0][0] < now - self._calm:
+            self._recent.popleft()
+        enough = enough_in_ranges(seen, needed, self._fill)
+        if enough >= group.consumers:
+            return enough
+        highest = [max(past.get(p, 0.0) for _, past in self._recent) for p in seen.partitions]
+        calm = replace(seen, group=replace(group, rate=np.array(highest)))
+        return min(group.consumers, enough_in_ranges(calm, needed, self._shrink))
 
     def metrics(self) -> str:
         """Prometheus' text exposition format."""
@@ -230,15 +256,17 @@ def decide_once(observation: Observation, policy: Policy, now: float = 0.0) -> D
 def summary(observation: Observation, decision: Decision, names: Sequence[str]) -> list[str]:
     """A decision in a few sentences; `names` as of :meth:`Observation.names_after`."""
     o = observation
-    needed = o.needed(decision)
     lines = [
-        f"{o.group.consumers} -> {plural(needed, 'consumer')}, "
+        f"{o.group.consumers} -> {plural(o.after(decision), 'consumer')}, "
         f"{plural(decision.moves, 'partition')} of {len(o.partitions)} "
         f"{'moves' if decision.moves == 1 else 'move'}: {decision.reason}"
     ]
     if decision.start:
         lines.append(f"start {', '.join(names[o.group.consumers :])}")
-    leaving = o.leaving(decision)
-    if leaving:
-        lines.append(f"stop {', '.join(leaving)}")
+    stopped = [o.consumers[i] for i in decision.stop]
+    if stopped:
+        lines.append(f"stop {', '.join(stopped)}")
+    idle = [name for name in o.leaving(decision) if name not in stopped]
+    if idle:
+        lines.append(f"without partitions {', '.join(idle)}")
     return lines

@@ -57,7 +57,7 @@ class GroupPartitionRecord(_Record):
     """
 
     topic: _Name
-    partition: Annotated[int, Field(ge=0)]
+    partition: Annotated[int, Field(ge=0, strict=True)]
     rate: _NotNegative
     lag: _NotNegative = 0.0
     write_speed: Annotated[_NotNegative, WithRate] | None = None
@@ -147,6 +147,8 @@ def as_observation(document: GroupDocument, where: str) -> Observation:
         rebalance_seconds=document.rebalance_time,
         reaction_seconds=document.reaction_time,
         blocking=document.blocking,
+        partition_names=tuple(names),
+        consumer_names=tuple(consumers),
     )
     return Observation(
         name=document.group,

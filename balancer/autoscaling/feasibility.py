@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from balancer.autoscaling.group import Group
 from cluster_model.snapshot import Floats
+from metrics_reporter.quantities import amount, plural
 
 
 def sla_warning(sla: float, rebalance_seconds: float) -> str | None:
@@ -31,11 +34,23 @@ def warnings_of(group: Group, sla: float, rate: Floats) -> tuple[str, ...]:
     if sentence:
         found.append(sentence)
     largest = max(group.new_capacity, float(group.capacity.max(initial=0.0)))
-    too_fast = np.flatnonzero(rate > largest)
-    if len(too_fast):
-        worst = int(too_fast[np.argmax(rate[too_fast])])
-        found.append(
-            f"{len(too_fast)} partitions receive more than a consumer can process, partition "
-            f"{worst} {rate[worst]:.0f} events/s of {largest:.0f}: the topic needs more partitions"
-        )
+    found += _too_fast(group, rate, largest, "process", lambda v: f"{v:,.0f} events/s")
+    read = largest * (group.byte_capacity / group.new_capacity)
+    found += _too_fast(group, group.speed, read, "read", lambda v: amount(v, "B/s"))
     return tuple(found)
+
+
+def _too_fast(
+    group: Group, values: Floats, limit: float, can: str, shown: Callable[[float], str]
+) -> list[str]:
+    """A sentence if partitions receive more than any consumer can take."""
+    rows = np.flatnonzero(values > limit)
+    if not len(rows):
+        return []
+    worst = int(rows[np.argmax(values[rows])])
+    more = len(rows) - 1
+    others = f", and {plural(more, 'other partition')} too" if more else ""
+    return [
+        f"{group.partition_name(worst)} receives more than a consumer can {can}, "
+        f"{shown(float(values[worst]))} of {shown(limit)}{others}: more partitions are needed"
+    ]

@@ -10,6 +10,11 @@ from balancer.allocation.packing.problem import Packing
 from balancer.autoscaling.errors import AutoscalingError
 from cluster_model.snapshot import Floats, Ints
 
+# Numbers outside add up to nothing that could be computed with, and are mistakes.
+_LEAST, _MOST = 1e-6, 1e15
+# More consumers than anybody runs.
+_MOST_CONSUMERS = 1e6
+
 
 def _no_floats() -> Floats:
     return np.zeros(0)
@@ -45,6 +50,8 @@ class Group:
     expected : (P,) float
         Highest rate of each partition in the next minutes by a model of its history; empty if
         there is none.
+    partition_names, consumer_names
+        Names for messages; numbers are told where they are empty.
 
     Raises
     ------
@@ -63,6 +70,8 @@ class Group:
     reaction_seconds: float = 0.0
     blocking: bool = True
     expected: Floats = field(default_factory=_no_floats)
+    partition_names: tuple[str, ...] = ()
+    consumer_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         partitions = len(self.rate)
@@ -79,17 +88,31 @@ class Group:
                 raise AutoscalingError(
                     f"group, {name}: shape {values.shape} found, ({partitions},) expected"
                 )
-            bad = np.flatnonzero(~(values > 0 if above else values >= 0) | ~np.isfinite(values))
+            least = _LEAST if above else 0.0
+            bad = np.flatnonzero(~((values >= least) & (values <= _MOST)))
             if len(bad):
                 row = int(bad[0])
-                expected = "a number above 0" if above else "0 or more"
+                where = self.consumer_name(row) if above else self.partition_name(row)
                 raise AutoscalingError(
-                    f"group, {name}, row {row}: {values[row]} found, {expected} expected"
+                    f"group, {name} of {where}: {values[row]:g} found, a number from {least:g} to "
+                    f"{_MOST:g} expected"
                 )
         for name in ("new_capacity", "byte_capacity"):
-            if not getattr(self, name) > 0:
+            value = getattr(self, name)
+            unlimited = name == "byte_capacity" and value == np.inf
+            if not (_LEAST <= value <= _MOST or unlimited):
                 raise AutoscalingError(
-                    f"group, {name}: {getattr(self, name)} found, a number above 0 expected"
+                    f"group, {name}: {value:g} found, a number from {_LEAST:g} to {_MOST:g} "
+                    "expected"
+                )
+        for name, values, each, unit in (
+            ("rate", self.rate, self.new_capacity, "events/s"),
+            ("speed", self.speed, self.byte_capacity, "bytes/s"),
+        ):
+            if (total := float(values.sum())) / each > _MOST_CONSUMERS:
+                raise AutoscalingError(
+                    f"group, {name}: {total:.4g} {unit} found, at most what "
+                    f"{_MOST_CONSUMERS:,.0f} consumers of {each:.4g} can process expected"
                 )
         for name in ("rebalance_seconds", "reaction_seconds"):
             if not 0 <= getattr(self, name) < np.inf:
@@ -127,6 +150,14 @@ class Group:
             np.float64
         )
         return found
+
+    def partition_name(self, row: int) -> str:
+        """The partition of a row, for messages."""
+        return self.partition_names[row] if self.partition_names else f"partition {row}"
+
+    def consumer_name(self, index: int) -> str:
+        """The running consumer of an index, for messages."""
+        return self.consumer_names[index] if self.consumer_names else f"consumer {index}"
 
     def packing(
         self, sla: float, fill: float, *, rate: Floats | None = None, lag: Floats | None = None

@@ -71,8 +71,11 @@ class Working:
 
 
 class _Look(NamedTuple):
+    """When it was, the partitions that metadata listed, and the ends of those that answered."""
+
     at: float
-    end: Mapping[Partition, int]
+    listed: frozenset[Partition]
+    end: dict[Partition, int]
 
 
 class KafkaObserver:
@@ -147,19 +150,25 @@ class KafkaObserver:
             start = _offsets(ask, partitions, _OLDEST)
             end = _offsets(ask, partitions, _NEWEST)
             now = self._clock()
-        known = [p for p in partitions if p in start and p in end]
-        rate = self._rates(_Look(now, end), known)
+        answered = [p for p in partitions if p in start and p in end]
+        rates = self._rates(_Look(now, frozenset(partitions), end))
+        known = [p for p in answered if p in rates]
+        if not known:
+            raise NotYetError("arrivals are being measured")
         lag, notes = self._lags(known, start, end, committed)
-        if len(known) < len(partitions):
-            missing = plural(len(partitions) - len(known), "partition")
-            notes = (*notes, f"{missing} without offsets, left out: no broker answers for them")
+        for missing, why in (
+            (len(partitions) - len(answered), "without offsets, left out: no broker answers"),
+            (len(answered) - len(known), "seen for the first time, left out until the next look"),
+        ):
+            if missing:
+                notes = (*notes, f"{plural(missing, 'partition')} {why}")
         names = tuple(sorted(members))
         consumer = {p: i for i, name in enumerate(names) for p in members[name]}
         w = self._working
         return Observation(
             name=self.group,
             group=Group(
-                rate=rate,
+                rate=np.array([rates[p] for p in known]),
                 lag=lag,
                 consumer=np.array([consumer.get(p, -1) for p in known], np.int64),
                 capacity=np.full(len(names), w.capacity),
@@ -169,10 +178,13 @@ class KafkaObserver:
                 rebalance_seconds=w.rebalance_seconds,
                 reaction_seconds=w.reaction_seconds,
                 blocking=w.blocking,
+                partition_names=tuple(f"{topic}-{number}" for topic, number in known),
+                consumer_names=names,
             ),
             partitions=tuple(f"{topic}-{number}" for topic, number in known),
             consumers=names,
             notes=notes,
+            unknown=len(partitions) - len(known),
         )
 
     def _members(self, ask: Ask) -> dict[str, list[Partition]]:
@@ -193,6 +205,9 @@ class KafkaObserver:
             client = member.get("client_id")
             alone = client if clients[client] == 1 else None
             name = member.get("group_instance_id") or alone or member["member_id"]
+            # the static id of one may be the client id of another
+            if name in members:
+                name = member["member_id"]
             assignment = member.get("member_assignment")
             assigned = (
                 assignment.get("assigned_partitions", ()) if isinstance(assignment, Mapping) else ()
@@ -251,23 +266,38 @@ class KafkaObserver:
             if o.offset >= 0
         }
 
-    def _rates(self, now: _Look, partitions: Sequence[Partition]) -> np.ndarray[Any, Any]:
-        """Events/s of each partition since the oldest look within the window."""
+    def _rates(self, now: _Look) -> dict[Partition, float]:
+        """Events/s of each partition since the first look within the window that knows its end.
+
+        What a partition held when it was first seen arrived at an unknown time: it has no rate
+        until a second look, unless it was added to a topic that had been looked at without it.
+        """
+        looks = self._looks
+        last = {p: end for look in looks for p, end in look.end.items()}
         # a topic that was deleted and created again begins at 0 again
-        if self._looks and any(
-            now.end[p] < end for p, end in self._looks[-1].end.items() if p in now.end
-        ):
-            self._looks.clear()
-        self._looks.append(now)
-        while len(self._looks) > 2 and now.at - self._looks[1].at >= self._working.window:
-            self._looks.popleft()
-        first = self._looks[0]
-        seconds = now.at - first.at
-        if seconds <= 0:
-            raise NotYetError("arrivals are being measured")
-        # a partition that is new has received everything since
-        arrived = [now.end[p] - first.end.get(p, 0) for p in partitions]
-        return np.array(arrived, np.float64) / seconds
+        recreated = {p[0] for p, end in now.end.items() if end < last.get(p, 0)}
+        for look in looks:
+            for p in [p for p in look.end if p[0] in recreated]:
+                del look.end[p]
+        if looks:
+            before = looks[-1]
+            topics = {topic for topic, _ in before.listed} - recreated
+            before.end.update(
+                {p: 0 for p in now.listed - before.listed if p[0] in topics and p not in last}
+            )
+        looks.append(now)
+        while len(looks) > 2 and now.at - looks[1].at >= self._working.window:
+            looks.popleft()
+        first: dict[Partition, tuple[float, int]] = {}
+        for look in looks:
+            if look.at < now.at:
+                for p, end in look.end.items():
+                    first.setdefault(p, (look.at, end))
+        return {
+            p: (end - first[p][1]) / (now.at - first[p][0])
+            for p, end in now.end.items()
+            if p in first
+        }
 
     def _lags(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -29,6 +30,8 @@ class Observation:
         Name of each running consumer.
     notes
         What was left out and why, one sentence each.
+    unknown
+        Number of partitions that were left out, as nothing is known of what they receive.
     """
 
     name: str
@@ -36,6 +39,7 @@ class Observation:
     partitions: tuple[str, ...]
     consumers: tuple[str, ...]
     notes: tuple[str, ...] = field(default=())
+    unknown: int = 0
 
     def __post_init__(self) -> None:
         found = len(self.partitions), len(self.consumers)
@@ -50,8 +54,13 @@ class Observation:
         """Names of the consumers that a decision speaks of, those to start included."""
         highest = int(decision.consumer.max(initial=-1)) + 1
         count = max(self.group.consumers + decision.start, highest)
-        new = (f"new {n + 1}" for n in range(count - self.group.consumers))
-        return (*self.consumers, *new)
+        taken = set(self.consumers)
+        free = (name for n in itertools.count(1) if (name := f"new {n}") not in taken)
+        return (*self.consumers, *itertools.islice(free, count - self.group.consumers))
+
+    def after(self, decision: Decision) -> int:
+        """Consumers that run once the decision is carried out, with or without partitions."""
+        return self.group.consumers + decision.start - len(decision.stop)
 
     def filled(self, decision: Decision) -> Decision:
         """The decision with idle consumers in the places of those that it would start."""
@@ -98,7 +107,10 @@ class Observation:
         return len(np.unique(used))
 
     def leaving(self, decision: Decision) -> tuple[str, ...]:
-        """Names of the running consumers that the decision leaves without a partition."""
+        """Names of the running consumers that the decision leaves without a partition.
+
+        Those of them that it does not stop yet, stop by a later decision if they stay idle.
+        """
         used = set(decision.consumer.tolist())
         return tuple(n for i, n in enumerate(self.consumers) if i not in used)
 
@@ -108,7 +120,9 @@ def enough_in_ranges(observation: Observation, least: int, fill: float) -> int:
 
     Kafka's range assignor gives each consumer an equal number of partitions of each topic, one
     after the other, whatever they carry: one heavy partition may make several more consumers
-    necessary.
+    necessary. What more consumers cannot change does not count: a partition that is too much
+    for a consumer alone, or partitions with the same number of several topics, which ranges give
+    to the same consumer however many there are.
 
     Parameters
     ----------
@@ -122,18 +136,24 @@ def enough_in_ranges(observation: Observation, least: int, fill: float) -> int:
     Returns
     -------
     int
-        The number; as many as the largest topic has partitions if none is enough.
+        The number, at most that of partitions of the largest topic unless `least` is more.
     """
     group = observation.group
     topics = _topics(observation.partitions)
     most = max((len(rows) for rows in topics), default=0)
-    # what is too fast for a consumer alone is so with any number of them
-    limit = max(group.new_capacity * fill, float(group.rate.max(initial=0.0)))
+    limit = group.new_capacity * fill
+    place = np.empty(len(group.rate), np.int64)
+    for rows in topics:
+        place[rows] = np.arange(len(rows))
     for count in range(max(least, 1), most):
         consumer = np.empty(len(group.rate), np.int64)
         for rows in topics:
             consumer[rows] = evenly(len(rows), np.arange(count))
-        if np.bincount(consumer, weights=group.rate).max() <= limit:
+        load = np.bincount(consumer, weights=group.rate)
+        # with as many consumers as partitions each has those of its own number
+        less = np.bincount(consumer, weights=consumer != place) > 0
+        less &= np.bincount(consumer) > 1
+        if not (less & (load > limit)).any():
             return count
     return max(least, most)
 

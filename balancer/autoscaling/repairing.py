@@ -111,7 +111,8 @@ class RepairPolicy:
         elif bad.any():
             worst = int(np.argmax(group.load(group.consumer, rate) / group.capacity))
             reason = (
-                f"{plural(int(bad.sum()), 'consumer')} will have too much: consumer {worst} "
+                f"{plural(int(bad.sum()), 'consumer')} will have too much: "
+                f"{group.consumer_name(worst)} "
                 f"{group.load(group.consumer, rate)[worst]:.0f} events/s of "
                 f"{group.capacity[worst]:.0f}"
             )

@@ -17,6 +17,8 @@ from balancer.autoscaling.group import Group
 from balancer.autoscaling.policy import Decision, Policy, become
 from cluster_model.snapshot import Floats, Ints
 
+# Most decisions of a run: nearly six days at one per second.
+_MOST_DECISIONS = 500_000
 # Seconds by which sums of times may differ through rounding.
 _ROUNDING = 1e-6
 
@@ -57,9 +59,10 @@ class Setting:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not self.capacities or not all(0 < c < np.inf for c in self.capacities):
+        if not self.capacities or not all(1e-6 <= c <= 1e15 for c in self.capacities):
             raise AutoscalingError(
-                f"simulation, capacities: {self.capacities} found, numbers above 0 expected"
+                f"simulation, capacities: {self.capacities} found, numbers above 0 expected, from "
+                "1e-6 to 1e15"
             )
         if not 0 < self.interval < np.inf:
             raise AutoscalingError(
@@ -141,6 +144,11 @@ def simulate(
         Decides.
     setting
         How the group works.
+
+    Raises
+    ------
+    AutoscalingError
+        If the events last for more intervals than can be simulated.
     """
     return _Simulation(arrival, partition, partitions, policy, setting).run()
 
@@ -169,7 +177,13 @@ class _Simulation:
 
     def run(self) -> Outcome:
         interval = self.setting.interval
-        steps = int(self.arrival[-1] / interval) + 1 if len(self.arrival) else 0
+        last = float(self.arrival[-1]) if len(self.arrival) else 0.0
+        if last / interval > _MOST_DECISIONS:
+            raise AutoscalingError(
+                f"simulation: {last:,.4g} s of events with a decision every {interval:g} s found, "
+                f"at most {_MOST_DECISIONS:,} decisions expected; take a longer interval"
+            )
+        steps = int(last / interval) + 1 if len(self.arrival) else 0
         for step in range(steps):
             now = step * interval
             if self.change is None:

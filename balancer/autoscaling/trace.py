@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import math
+import io
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,10 +12,13 @@ import numpy as np
 from balancer.autoscaling.errors import AutoscalingError
 from cluster_model.snapshot import Floats, Ints
 from metrics_reporter.documents import shown
+from metrics_reporter.quantities import plural
 
 # More do not fit into a few gigabytes.
 _MOST_EVENTS = 50_000_000
 _MOST_BYTES = 1 << 28
+# Times and rates beyond are mistakes.
+_MOST = 1e15
 
 
 class Events(NamedTuple):
@@ -43,8 +46,8 @@ def load_trace(path: Path, partitions: int, seed: int = 0) -> Events:
     ----------
     path
         CSV file: a time in seconds, ascending, and the events/s from then on, of all partitions or
-        of each in a column of its own. A first line of names is left out; the last line ends the
-        trace.
+        of each in a column of its own. A first line of names, none of them a number, is left out;
+        the last line ends the trace.
     partitions
         Among how many partitions a single column is divided, evenly.
     seed
@@ -83,25 +86,29 @@ def load_trace(path: Path, partitions: int, seed: int = 0) -> Events:
 def _rows(path: Path, where: str) -> tuple[Floats, Floats]:
     """Times (N,) and rates (N, columns) of a file."""
     try:
-        if path.stat().st_size > _MOST_BYTES:
+        # a device has no size
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
             raise AutoscalingError(f"{where}: more than {_MOST_BYTES:,} bytes found")
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            lines = [(n, row) for n, row in enumerate(csv.reader(file), 1) if row]
+        text = io.StringIO(content.decode("utf-8-sig"), newline="")
+        lines = [(n, row) for n, row in enumerate(csv.reader(text), 1) if row]
     except OSError as error:
         raise AutoscalingError(f"{where}: {error.strerror or error}") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise AutoscalingError(f"{where}: {error}, text with commas expected") from None
-    if lines and _numbers(lines[0][1]) is None:
+    if lines and all(_number(cell) is None for cell in lines[0][1]):
         lines = lines[1:]
     if len(lines) < 2:
-        raise AutoscalingError(f"{where}: {len(lines)} lines found, at least 2 expected")
+        found_lines = plural(len(lines), "line")
+        raise AutoscalingError(f"{where}: {found_lines} of numbers found, at least 2 expected")
     values: list[list[float]] = []
     for n, row in lines:
         found = _numbers(row)
         if found is None or len(found) < 2 or min(found[1:]) < 0:
             raise AutoscalingError(
-                f"{where}, line {n}: {shown(','.join(row))} found, a time and events/s of at "
-                "least 0 expected"
+                f"{where}, line {n}: {shown(','.join(row))} found, a time and events/s from 0 "
+                f"to {_MOST:g} expected"
             )
         if values and (len(found) != len(values[0]) or found[0] <= values[-1][0]):
             raise AutoscalingError(
@@ -114,8 +121,12 @@ def _rows(path: Path, where: str) -> tuple[Floats, Floats]:
 
 
 def _numbers(row: list[str]) -> list[float] | None:
+    found = [x for cell in row if (x := _number(cell)) is not None and abs(x) <= _MOST]
+    return found if len(found) == len(row) else None
+
+
+def _number(cell: str) -> float | None:
     try:
-        found = [float(cell) for cell in row]
+        return float(cell)
     except ValueError:
         return None
-    return found if all(math.isfinite(x) for x in found) else None

@@ -44,9 +44,9 @@ Maximum = Annotated[int, typer.Option(min=1, help="Most consumers.")]
 
 
 def seconds(option: str, text: str) -> float:
-    """Seconds of ``"500ms"``."""
+    """Seconds of ``"500ms"``; a number alone is seconds."""
     try:
-        return quantities.duration(text)
+        return quantities.duration(f"{text}s" if text.strip()[-1:].isdigit() else text)
     except ValueError as error:
         raise CommandError(f"{option}: {shown(text)} found, {error}") from None
 
@@ -101,9 +101,9 @@ def decide(
             {
                 "group": seen.name,
                 "running": seen.group.consumers,
-                "consumers": seen.needed(found),
+                "consumers": seen.after(found),
                 "start": found.start,
-                "stop": list(seen.leaving(found)),
+                "stop": [seen.consumers[i] for i in found.stop],
                 "moves": found.moves,
                 "rscore": found.rscore,
                 "reason": found.reason,

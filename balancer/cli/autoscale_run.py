@@ -51,6 +51,8 @@ from metrics_reporter.documents import json_text
 
 _SCALING = "What starts and ends consumers"
 _KEDA = "KEDA"
+# Rounds that may fail before KEDA is no longer answered.
+_STALE_ROUNDS = 3
 # Prefix of the group in which only one autoscaler of a consumer group may change anything.
 _ELECTION = "counterpoise-autoscale-"
 # The shortest that brokers allow by default: another takes over before leases of consumers end.
@@ -234,6 +236,8 @@ def run(
         down_cooldown=seconds("--down-cooldown", down_cooldown),
     )
     pause = seconds("--interval", interval)
+    if not pause > 0:
+        raise CommandError(f"--interval: {interval} found, a duration above 0 expected")
     if (tls_certificate is None) != (tls_key is None):
         raise CommandError("--tls-certificate and --tls-key: one found, both expected")
     if tls_client_authority is not None and tls_key is None:
@@ -288,12 +292,15 @@ def run(
         publish = None
         if keda is not None:
             # loads asyncio, which other commands need not wait for
-            from balancer.autoscaling.keda import KedaScaler, Tls
+            from balancer.autoscaling.keda import KedaScaler, KedaSettings, Tls
 
+            stale = max(KedaSettings.stale_seconds, _STALE_ROUNDS * pause)
             tls = None
             if tls_certificate is not None and tls_key is not None:
                 tls = Tls(tls_certificate, tls_key, tls_client_authority)
-            server = stack.enter_context(KedaScaler(*parse_address(keda), tls=tls))
+            server = stack.enter_context(
+                KedaScaler(*parse_address(keda), KedaSettings(stale), tls=tls)
+            )
             say(f"KEDA's external scaler for group {group} at {server.address}")
             publish = partial(_publish, server.publish, group, limits)
         # consumers that are processes of this one leave while it still listens
@@ -327,6 +334,8 @@ def run(
             publish,
             assignor,
             fill=given.fill,
+            shrink=given.shrink,
+            calm=given.calm,
             assign=assign,
         )
         if address is not None:
@@ -345,13 +354,14 @@ def _check_group(observer: KafkaObserver) -> None:
 
 
 def _publish(
-    publish: Callable[[str, int, int], None],
+    publish: Callable[[str, int, int, int], None],
     group: str,
     limits: ScalingLimits,
     needed: int,
     running: int,
 ) -> None:
-    publish(group, min(max(needed, limits.minimum), limits.maximum), running)
+    allowed = min(max(needed, limits.minimum), limits.maximum)
+    publish(group, allowed, running, limits.maximum)
 
 
 def _once(autoscaler: Autoscaler, stop: threading.Event, pause: float, json: bool) -> int:

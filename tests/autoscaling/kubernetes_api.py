@@ -126,12 +126,14 @@ class KubernetesApi:
             if method == "PUT" and found["scale"]:
                 return self._scale(workload, found["name"], body)
             return 200, _document(found["kind"], found["name"], workload)
-        if method == "PATCH" and (found := _POD.fullmatch(path)) is not None:
-            for workload in self.workloads.values():
+        if (found := _POD.fullmatch(path)) is not None:
+            for (_, name), workload in self.workloads.items():
                 if found["name"] in workload.pods:
-                    cost = int(body["metadata"]["annotations"][_COST])
-                    workload.pods[found["name"]] = cost
-                    return 200, {"kind": "Pod", "apiVersion": "v1", "metadata": body["metadata"]}
+                    if method == "PATCH":
+                        cost = body["metadata"]["annotations"][_COST]
+                        workload.pods[found["name"]] = int(cost or 0)
+                    metadata = {"name": found["name"], "labels": {"app": name, "hash": "5f"}}
+                    return 200, {"kind": "Pod", "apiVersion": "v1", "metadata": metadata}
         if _RIVALS.fullmatch(path) is not None:
             kind = "HorizontalPodAutoscalerList"
             return 200, {"kind": kind, "apiVersion": "autoscaling/v2", "items": self.rivals}

@@ -71,6 +71,31 @@ def test_a_decision_moves_what_must(group: Path) -> None:
     assert found["moves"] >= 1
 
 
+def test_what_is_too_fast_for_a_consumer_is_named(group: Path) -> None:
+    text = GROUP.replace("rate: 20", "rate: 500").replace(
+        "{topic: ", "{write_speed: 1MB/s, topic: "
+    )
+    text = text.replace("write_speed: 1MB/s", "write_speed: 100MB/s", 1)
+    group.write_text(text.replace("rebalance_time", "byte_capacity: 50MB/s\nrebalance_time"))
+    found = json.loads(run("decide", group, "--json").stdout)
+    assert found["warnings"] == [
+        "orders-2 receives more than a consumer can process, 500 events/s of 200 events/s: more "
+        "partitions are needed",
+        "orders-0 receives more than a consumer can read, 100 MB/s of 50 MB/s: more partitions "
+        "are needed",
+    ]
+
+
+def test_a_number_alone_is_seconds(group: Path) -> None:
+    words = ("decide", group, "--json", "--sla")
+    assert run(*words, "5").stdout == run(*words, "5s").stdout
+    refused("seconds, or text like 250ms", *words, "-5")
+
+
+def test_consumers_are_named_in_reasons(group: Path) -> None:
+    assert "will have too much: a 205 events/s of 200" in run("decide", group).stdout
+
+
 def test_a_decision_is_shown_with_bars(group: Path) -> None:
     result = run("decide", group)
     assert result.exit_code == 0, result.output
@@ -100,6 +125,14 @@ def test_consumers_that_are_missing_are_started(group: Path) -> None:
         ("rebalance_time: 50ms", "rebalance_time: soon", "rebalance_time"),
         ("group: orders", "grup: orders", "group: field required"),
         ("lag: 60,", "lag: 60, write_speed: 1MB/s,", "write_speed of 1 of 3 partitions found"),
+        ("partition: 1", "partition: true", "partition"),
+        ("partition: 1", 'partition: "1"', "partition"),
+        ("capacity: 200", "capacity: 1e-320", "a number from 1e-06 to 1e+15 expected"),
+        ("capacity: 200", "capacity: 1e+300", "a number from 1e-06 to 1e+15 expected"),
+        ("rate: 110", "rate: 1e+300", "rate of orders-0: 1e+300 found"),
+        ("lag: 40", "lag: 1e+308", "lag of orders-0: 1e+308 found"),
+        ("rate: 110", "rate: 1e+12", "at most what 1,000,000 consumers of 200 can process"),
+        (", capacity: 200}", ", capacity: 1e-300}", "capacity of b: 1e-300 found"),
         ("rebalance_time: 50ms", "rebalance_time: 500ms", "only over-provisioning can keep it"),
     ],
 )
@@ -134,6 +167,7 @@ def test_a_run_that_cannot_start_is_one_sentence() -> None:
         *kafka("--capacity", 5, "--workload", "deployment/x", "--keda", ":0"),
     )
     refused("both expected", *kafka("--capacity", 5, "--tls-key", "key.pem"))
+    refused("--interval: 0s found, a duration above", *kafka("--capacity", 5, "--interval", "0s"))
     pair = ("--tls-key", "key.pem", "--tls-certificate", "certificate.pem")
     refused("--tls-key: goes with --keda", *kafka("--capacity", 5, *pair))
     refused("goes with --tls-cert", *kafka("--capacity", 5, "--tls-client-authority", "a.pem"))
@@ -172,20 +206,29 @@ def test_a_simulation_compares_policies(trace: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "0 lines found, at least 2 expected"),
-        ("0,5\n", "1 lines found"),
+        ("", "0 lines of numbers found, at least 2 expected"),
+        ("0,5\n", "1 line of numbers found"),
+        ("0,1O\n1,5\n2,5\n", "line 1: '0,1O' found, a time and events/s"),
+        ("O,10\n1,5\n2,5\n", "line 1: 'O,10' found"),
+        ("-1e308,0\n1e308,0\n", "line 1"),
+        ("0,1\n2000000,0\n", "at most 500,000 decisions expected"),
         ("0,5\n0,5\n", "line 2"),
-        ("0,5\n1,-5\n", "events/s of at least 0 expected"),
+        ("0,5\n1,-5\n", "events/s from 0 to 1e+15 expected"),
         ("0,5\n1,x\n", "line 2"),
         ("0,5\n1,5,5\n", "2 columns"),
         ("0\n1\n", "line 1"),
         ("0,0\n1,0\n", "no event found"),
-        ("0,1e18\n1,0\n", "at most 50,000,000 expected"),
+        ("0,1e14\n1,0\n", "at most 50,000,000 expected"),
     ],
 )
 def test_a_bad_trace_is_one_sentence(trace: Path, text: str, sentence: str) -> None:
     trace.write_text(text, encoding="utf-8")
     refused(sentence, "simulate", trace)
+
+
+def test_a_device_is_no_endless_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("balancer.autoscaling.trace._MOST_BYTES", 1000)
+    refused("more than 1,000 bytes found", "simulate", "/dev/zero")
 
 
 def test_a_trace_has_as_many_events_as_it_says(trace: Path) -> None:

@@ -6,13 +6,14 @@ import threading
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from balancer.autoscaling import kafka_observer
-from balancer.autoscaling.autoscaler import Autoscaler, Round
+from balancer.autoscaling.autoscaler import Assignor, Autoscaler, Round, summary
 from balancer.autoscaling.errors import AutoscalingError, NotYetError
 from balancer.autoscaling.group import Group
 from balancer.autoscaling.kafka_observer import KafkaObserver, Working
@@ -207,6 +208,87 @@ def test_a_topic_that_is_made_anew_is_no_negative_rate(
     assert observer.observe().group.rate.tolist() == [2.0, 2.0, 2.0]
 
 
+def test_what_a_partition_held_before_it_was_seen_has_not_arrived_just_now(
+    kafka: Kafka, clock: Clock
+) -> None:
+    observer = KafkaObserver(kafka.connect, "shop", [], Working(100.0), clock=clock)
+    with pytest.raises(NotYetError):
+        observer.observe()
+    clock.now += 10.0
+    # the group begins to read another topic, from its end
+    kafka.topics["old"] = 1
+    for offsets in (kafka.start, kafka.end, kafka.committed):
+        offsets["old", 0] = 10**9
+    seen = observer.observe()
+    assert seen.partitions == ("orders-0", "orders-1", "orders-2")
+    assert seen.unknown == 1
+    assert seen.notes[-1] == ("1 partition seen for the first time, left out until the next look")
+    clock.now += 10.0
+    kafka.end["old", 0] += 50
+    seen = observer.observe()
+    assert seen.partitions[0] == "old-0"
+    assert seen.group.rate[0] == 5.0
+    assert seen.unknown == 0
+
+
+def test_a_partition_that_is_added_has_received_everything_since(
+    observer: KafkaObserver, kafka: Kafka, clock: Clock
+) -> None:
+    with pytest.raises(NotYetError):
+        observer.observe()
+    clock.now += 10.0
+    kafka.topics["orders"] = 4
+    kafka.start["orders", 3], kafka.end["orders", 3] = 0, 70
+    assert observer.observe().group.rate.tolist() == [0.0, 0.0, 0.0, 7.0]
+    clock.now += 10.0
+    kafka.end["orders", 3] = 120
+    assert observer.observe().group.rate[3] == 6.0
+
+
+@pytest.mark.parametrize(("looks", "rate"), [(1, 2.5), (8, None)])
+def test_a_partition_whose_offsets_come_back_is_measured_from_what_is_known(
+    observer: KafkaObserver, kafka: Kafka, clock: Clock, looks: int, rate: float | None
+) -> None:
+    kafka.end["orders", 0] = 10**9
+    with pytest.raises(NotYetError):
+        observer.observe()
+    kafka.end["orders", 0] = -1
+    for _ in range(looks):
+        clock.now += 10.0
+        seen = observer.observe()
+        assert seen.partitions == ("orders-1", "orders-2")
+        assert seen.unknown == 1
+    clock.now += 10.0
+    kafka.end["orders", 0] = 10**9 + 50
+    seen = observer.observe()
+    assert seen.group.rate.tolist() == ([0.0, 0.0] if rate is None else [rate, 0.0, 0.0])
+    # and if it is another one by then, nothing is known of it
+    kafka.end["orders", 0] = -1
+    clock.now += 10.0
+    observer.observe()
+    kafka.end["orders", 0] = 3
+    kafka.committed["orders", 0] = 3
+    clock.now += 10.0
+    with pytest.raises(NotYetError):
+        observer.observe()
+
+
+def test_a_static_id_may_be_the_client_id_of_another_member(
+    observer: KafkaObserver, kafka: Kafka, clock: Clock
+) -> None:
+    described = kafka.describe_groups(["shop"])
+    first, second = described["shop"]["members"]
+    first["client_id"], first["group_instance_id"] = "z", "twin"
+    second["client_id"], second["group_instance_id"] = "twin", None
+    kafka.describe_groups = lambda groups: described  # type: ignore[method-assign]
+    with pytest.raises(NotYetError):
+        observer.observe()
+    clock.now += 10.0
+    seen = observer.observe()
+    assert seen.consumers == ("b-1234", "twin")
+    assert seen.group.consumer.tolist() == [1, 1, 0]
+
+
 def test_retention_changes_no_rate(observer: KafkaObserver, kafka: Kafka, clock: Clock) -> None:
     with pytest.raises(NotYetError):
         observer.observe()
@@ -318,6 +400,54 @@ def test_enough_is_the_fewest_that_carry_ranges() -> None:
             for n in range(1, partitions + 1)
         ]
         assert found == carried.index(True) + 1
+
+
+def test_a_partition_that_is_too_much_alone_hides_no_other_overload() -> None:
+    # with two consumers the second has 180
+    seen = observation([500.0, 20.0, 90.0, 90.0], [0] * 4, 100.0)
+    assert enough_in_ranges(seen, 2, 1.0) == 4
+    # those beside it are not to wait for it; alone, it asks for no more
+    assert enough_in_ranges(observation([500.0, 1.0, 1.0], [0] * 3, 100.0), 1, 1.0) == 3
+    assert enough_in_ranges(observation([500.0], [0], 100.0), 1, 1.0) == 1
+
+
+def test_partitions_that_ranges_never_part_ask_for_no_more_consumers() -> None:
+    seen = observation([60.0, *[1.0] * 9], [0] * 10, 100.0)
+    two = Observation(
+        name="shop",
+        group=replace(
+            seen.group,
+            rate=np.array([60.0, *[1.0] * 9, 60.0]),
+            lag=np.zeros(11),
+            consumer=np.zeros(11, np.int64),
+        ),
+        partitions=(*seen.partitions, "clicks-0"),
+        consumers=seen.consumers,
+    )
+    # both first partitions are the first consumer's, alone from ten consumers on
+    assert enough_in_ranges(two, 2, 1.0) == 10
+    apart = replace(two, group=replace(two.group, rate=np.array([60.0, *[0.0] * 9, 30.0])))
+    assert enough_in_ranges(apart, 1, 1.0) == 1
+
+
+def test_consumers_to_start_have_names_of_their_own() -> None:
+    seen = replace(observation([95.0, 95.0], [0, 0], 100.0), consumers=("new 1",))
+    decision = RepairPolicy(AutoscalingParameters(sla=1.0)).decide(seen.group, 0.0)
+    assert seen.names_after(decision) == ("new 1", "new 2")
+
+
+@pytest.mark.parametrize("minimum", [1, 2, 4, 6])
+def test_a_summary_agrees_with_the_consumers_that_start_and_stop(minimum: int) -> None:
+    seen = observation([10.0, 10.0, 10.0, 10.0], [0, 0, 0, 3], 100.0)
+    policy = RepairPolicy(AutoscalingParameters(sla=1.0, minimum=minimum))
+    decision = policy.decide(seen.group, 0.0)
+    lines = summary(seen, decision, seen.names_after(decision))
+    after = seen.after(decision)
+    assert after >= minimum
+    assert after == 4 + decision.start - len(decision.stop)
+    assert lines[0].startswith(f"4 -> {after} consumer")
+    stopped = [line for line in lines if line.startswith("stop ")]
+    assert (len(stopped[0].split(", ")) if stopped else 0) == len(decision.stop)
 
 
 # --- rounds
@@ -468,7 +598,7 @@ def test_nothing_waits_for_a_consumer_that_is_yet_to_start() -> None:
 
 
 def test_a_consumer_ends_once_its_partitions_have_moved() -> None:
-    told: list[Any] = []
+    targets: list[Any] = []
     fixed = Fixed(2)
     group = [0, 1]
 
@@ -480,11 +610,87 @@ def test_a_consumer_ends_once_its_partitions_have_moved() -> None:
             return Decision(consumer=np.zeros(2, np.int64), stop=(1,), moves=1)
 
     scaler = Scaler(fixed, ScalingLimits(down_cooldown=0.0))
-    loop = Autoscaler(
-        observe, Saves(), scaler, assignor="assigned", assign=lambda target: told.append(target)
-    )
+
+    def assign(seen: Observation, decision: Decision) -> bool:
+        targets.append(seen.targets(decision))
+        return True
+
+    loop = Autoscaler(observe, Saves(), scaler, assignor="assigned", assign=assign)
     assert loop.round().kind == "kept"
-    assert told == [{"orders-0": "consumer-0", "orders-1": "consumer-0"}]
+    assert targets == [{"orders-0": "consumer-0", "orders-1": "consumer-0"}]
     group[:] = [0, 0]
     assert loop.round().kind == "changed"
     assert fixed.requested == 1
+
+
+@pytest.mark.parametrize("assignor", ["range", "packed"])
+def test_noise_of_a_constant_load_changes_nothing(assignor: Assignor) -> None:
+    clock, fixed, rng = Clock(), Fixed(2), np.random.default_rng(1)
+
+    def look() -> Observation:
+        rate = rng.poisson(np.array([47, 47, 10, 10]) * 30) / 30
+        members = np.arange(fixed.requested)
+        consumer = evenly(4, members) if assignor == "range" else np.array([0, 1, 0, 1])
+        seen = observation(rate.tolist(), [fixed.requested - 1] * 4, 100.0)
+        return replace(seen, group=replace(seen.group, consumer=consumer))
+
+    parameters = AutoscalingParameters(sla=5.0)
+    autoscaler = Autoscaler(
+        look,
+        RepairPolicy(parameters),
+        Scaler(fixed, ScalingLimits(), clock=clock),
+        assignor=assignor,
+        fill=parameters.fill,
+        clock=clock,
+    )
+    kinds = []
+    for _ in range(360):
+        kinds.append(autoscaler.round().kind)
+        clock.now += 10.0
+    assert kinds.count("changed") <= 1
+
+
+def test_ranges_shrink_once_the_load_has_gone() -> None:
+    clock, fixed, rate = Clock(), Fixed(4), [60.0, 50.0, 10.0, 10.0]
+
+    def look() -> Observation:
+        seen = observation(rate, [fixed.requested - 1] * 4, 100.0)
+        consumer = evenly(4, np.arange(fixed.requested))
+        return replace(seen, group=replace(seen.group, consumer=consumer))
+
+    autoscaler = Autoscaler(
+        look,
+        RepairPolicy(AutoscalingParameters(sla=5.0)),
+        Scaler(fixed, ScalingLimits(down_cooldown=0.0), clock=clock),
+        clock=clock,
+    )
+    autoscaler.round()
+    assert fixed.requested == 4
+    rate[:] = [5.0] * 4
+    for _ in range(4):
+        clock.now += 10.0
+        autoscaler.round()
+    assert fixed.requested == 1
+
+
+def test_what_cannot_be_measured_ends_no_consumer() -> None:
+    fixed = Fixed(3)
+    seen = replace(observation([5.0, 5.0, 5.0], [0, 1, 2], 100.0), unknown=1)
+    limits = ScalingLimits(down_cooldown=0.0)
+    autoscaler = Autoscaler(
+        lambda: seen, RepairPolicy(), Scaler(fixed, limits), assignor="packed", calm=0.0
+    )
+    for _ in range(3):
+        assert autoscaler.round().kind == "kept"
+    assert fixed.requested == 3
+
+
+def test_a_program_that_cannot_be_started_fails_the_round_only() -> None:
+    class Full(Fixed):
+        def request(self, consumers: int, seen: Count, leaving: Sequence[str] = ()) -> None:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    seen = observation([90.0, 80.0, 10.0], [0, 0, 0], 100.0)
+    done = Autoscaler(lambda: seen, RepairPolicy(), Scaler(Full(1))).round()
+    assert done.kind == "failed"
+    assert "temporarily unavailable" in done.reason

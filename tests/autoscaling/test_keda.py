@@ -90,6 +90,32 @@ def test_the_autoscaler_never_ignores_a_lack_of_pods(tolerance: float) -> None:
                 assert pods(runs, metric_value(wanted, runs, tolerance), 1.0, tolerance) == runs
 
 
+@pytest.mark.parametrize("maximum", [1, 11, 12, 13, 40])
+def test_the_maximum_is_never_exceeded(server: KedaScaler, channel: Any, maximum: int) -> None:
+    keda = KedaClient(channel, {"group": "orders"})
+    for current in (None, *range(maximum + 3)):
+        server.publish("orders", maximum, current, maximum)
+        assert keda.metric(METRIC) == maximum
+    for wanted in range(60):
+        for current in range(60):
+            assert metric_value(wanted, current, 0.1, maximum) <= maximum
+
+
+def test_a_stream_does_not_tell_an_old_decision(
+    server: KedaScaler, channel: Any, clock: Clock
+) -> None:
+    keda = KedaClient(channel, {"group": "orders"})
+    server.publish("orders", 3)
+    assert keda.active()
+    clock.now = 500.0
+    call, activity = keda.streamed_activity()
+    # the server has the stream once its answers to later calls are there
+    refused(keda.active, "UNAVAILABLE", ".* decided 500 s ago, .*")
+    server.publish("orders", 0)
+    assert next(activity) is False
+    call.cancel()
+
+
 def test_groups_are_told_apart(server: KedaScaler, channel: Any) -> None:
     server.publish("orders", 3)
     assert KedaClient(channel, {}).metric(METRIC) == 3.0
@@ -102,7 +128,7 @@ def test_groups_are_told_apart(server: KedaScaler, channel: Any) -> None:
         "metadata: no group found, one of clicks, orders expected",
     )
     refused(
-        KedaClient(channel, {"group": "payments"}).specs,
+        KedaClient(channel, {"group": "payments"}).active,
         "NOT_FOUND",
         "metadata: group '?payments'? found, one of clicks, orders expected",
     )
@@ -112,7 +138,10 @@ def test_keda_gets_an_error_rather_than_a_guess(
     server: KedaScaler, channel: Any, clock: Clock
 ) -> None:
     keda = KedaClient(channel, {"group": "orders"})
+    # KEDA applies its fallback only if it knows what the metric is called
+    assert keda.specs() == [(METRIC, 1.0)]
     refused(keda.active, "UNAVAILABLE", "no decision yet")
+    refused(lambda: keda.metric(METRIC), "UNAVAILABLE", "no decision yet")
     server.publish("orders", 3)
     refused(
         lambda: keda.metric("lag"),

@@ -66,6 +66,56 @@ def test_the_pods_that_leave_are_those_of_the_decision(
     assert list(api.workloads["deployments", "orders"].pods) == ["orders-b"]
 
 
+@pytest.mark.parametrize(
+    "name", ["..", "../../../../apis/x", "a/b?c=d", "consumer-ü", "", "clicks-0", "orders-a/log"]
+)
+def test_only_pods_of_the_workload_are_marked(
+    api: KubernetesApi, orders: KubernetesReplicas, name: str
+) -> None:
+    orders.request(1, orders.count(), leaving=[name])
+    assert not [method for method, _ in api.requests if method == "PATCH"]
+    assert all(path.startswith("/api") and ".." not in path for _, path in api.requests)
+    assert api.workloads["statefulsets", "clicks"].pods == {"clicks-0": 0}
+
+
+def test_a_change_that_is_refused_leaves_no_marks(
+    api: KubernetesApi, orders: KubernetesReplicas
+) -> None:
+    seen = orders.count()
+    api.refused = {("PUT", "/scale"): 403}
+    with pytest.raises(AutoscalingError, match="no rights"):
+        orders.request(1, seen, leaving=["orders-b"])
+    assert api.workloads["deployments", "orders"].pods == {"orders-a": 0, "orders-b": 0}
+    api.refused, api.requests = {}, []
+    api.workloads["deployments", "orders"].replicas = 5
+    with pytest.raises(AutoscalingError, match="someone else changed it"):
+        orders.request(1, seen, leaving=["orders-b"])
+    assert {method for method, _ in api.requests} == {"GET"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{}", "a: b", "[1]", "", "\0", "{", "apiVersion: v1\nkind: Config\ncontexts: [1]\n",
+        "kind: Config\ncontexts: [1]\ncurrent-context: x\n",
+        "clusters: [{name: h, cluster: {server: 5}}]\nusers: [{name: m, user: {}}]\n"
+        "contexts: [{name: c, context: {cluster: h, user: m}}]\ncurrent-context: c\n",
+        "clusters: [{name: h, cluster: {server: 'http://127.0.0.1:1'}}]\n"
+        "users: [{name: m, user: {}}]\ncurrent-context: c\n"
+        "contexts: [{name: c, context: {cluster: h, user: m, namespace: [5]}}]\n",
+        "clusters: [{name: h, cluster: {server: 'http://127.0.0.1:1'}}]\n"
+        "users: [{name: m, user: {}}]\ncurrent-context: c\n"
+        "contexts: [{name: c, context: {cluster: h, user: m, namespace: 5}}]\n",
+    ],
+)  # fmt: skip
+def test_a_broken_kubeconfig_is_one_sentence(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "broken"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(AutoscalingError) as caught:
+        KubernetesReplicas("deployment/orders", kubeconfig=path)
+    assert len(str(caught.value).splitlines()) == 1
+
+
 def test_a_stateful_set_ends_its_last_pods(api: KubernetesApi, config: Path) -> None:
     clicks = KubernetesReplicas("statefulset/clicks", "shop", kubeconfig=config)
     clicks.request(3, clicks.count())

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,6 +111,35 @@ def test_bounds_hold_whatever_is_decided() -> None:
     assert fixed.left == ("a",)
     fixed.settle()
     assert scaler.apply(1).reason == "2 consumers, as decided, at least 2 allowed"
+
+
+def test_a_number_that_someone_else_has_set_stays_for_its_cooldown() -> None:
+    clock, fixed = Clock(), Fixed(3)
+    scaler = Scaler(fixed, ScalingLimits(down_cooldown=100.0), clock=clock)
+    assert scaler.apply(4).kind == "changed"
+    clock.now += 500.0
+    fixed.requested = fixed.running = 9
+    reason = "someone else has set 9, cooling down for another 100 s"
+    assert scaler.apply(4).reason == f"9 -> 4 consumers: {reason}"
+    assert scaler.apply(12).reason == f"9 -> 12 consumers: {reason}"
+    clock.now += 100.0
+    assert scaler.apply(12).kind == "changed"
+    fixed.settle()
+    assert scaler.apply(13).kind == "changed"
+
+
+def test_someone_else_pauses_with_0() -> None:
+    clock, fixed = Clock(), Fixed(3)
+    scaler = Scaler(fixed, ScalingLimits(), clock=clock)
+    scaler.apply(4)
+    fixed.requested = fixed.running = 0
+    for _ in range(3):
+        clock.now += 1000.0
+        assert scaler.apply(4).kind == "held"
+    fixed.requested = fixed.running = 1
+    assert scaler.apply(4).kind == "held"
+    clock.now += 1000.0
+    assert scaler.apply(4).kind == "changed"
 
 
 def test_a_dry_run_and_a_controller_without_the_vote_change_nothing() -> None:
@@ -233,6 +263,112 @@ def test_what_ignores_the_request_to_end_is_killed_with_its_children(
         wait_for(lambda: len(started()) == 4)
         assert all(alive(id_) for _, id_ in started())
     assert not [id_ for _, id_ in started() if alive(id_)]
+
+
+# Commits for a while after SIGTERM, and says so.
+_SLOW = """
+import os, signal, sys, time
+def end(number, frame):
+    time.sleep(0.5)
+    with open(sys.argv[1], "a") as file:
+        file.write(f"committed {os.getpid()}\\n")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+with open(sys.argv[1], "a") as file:
+    file.write(f"consumer {os.getpid()}\\n")
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> str:
+    file = tmp_path / "slow.py"
+    file.write_text(_SLOW, encoding="utf-8")
+    return f"{sys.executable} {file} {tmp_path / 'started'}"
+
+
+@pytest.mark.parametrize("wrapper", ["{}; true", "setsid {} & wait"])
+def test_what_a_shell_has_started_has_time_to_commit(
+    wrapper: str, slow: str, started: Started
+) -> None:
+    with LocalProcesses(["sh", "-c", wrapper.format(slow)]) as local:
+        local.request(1, local.count())
+        wait_for(lambda: len(started()) == 1)
+    assert [name for name, _ in started()] == ["consumer", "committed"]
+
+
+@pytest.mark.parametrize("wrapper", ["{}; true", "setsid {} & wait"])
+def test_a_consumer_ends_with_its_keeper_before_another_starts(
+    wrapper: str, slow: str, started: Started
+) -> None:
+    settings = ProcessSettings(stop_seconds=1.0, restart_seconds=0.05)
+    with LocalProcesses(["sh", "-c", wrapper.format(slow)], settings) as local:
+        local.request(1, local.count())
+        wait_for(lambda: len(started()) == 1)
+        (_, first), keepers = started()[0], children(os.getpid())
+        (keeper,) = [k for k in keepers if first in descendants(k) or len(keepers) == 1]
+        os.kill(keeper, signal.SIGKILL)
+        wait_for(lambda: len(started()) == 2)
+        assert not alive(first)
+
+
+def children(process: int) -> list[int]:
+    found = []
+    for thread in Path(f"/proc/{process}/task").iterdir():
+        found += map(int, (thread / "children").read_text(encoding="utf-8").split())
+    return [child for child in found if alive(child)]
+
+
+def descendants(process: int) -> set[int]:
+    found = set(children(process))
+    return found.union(*(descendants(child) for child in found))
+
+
+def test_what_cannot_be_started_is_told_and_tried_again(
+    script: list[str], started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    popen = subprocess.Popen
+
+    def full(*args: Any, **options: Any) -> Any:
+        raise OSError(24, "Too many open files")
+
+    with LocalProcesses(script, ProcessSettings(restart_seconds=0.05)) as local:
+        monkeypatch.setattr(subprocess, "Popen", full)
+        assert Scaler(local).apply(2).kind == "changed"
+        told = Scaler(local).apply(2).reason
+        assert told.endswith("; consumer-1 cannot be started: Too many open files")
+        time.sleep(1.0)
+        monkeypatch.setattr(subprocess, "Popen", popen)
+        wait_for(lambda: len(started()) == 2)
+        wait_for(lambda: local.count() == Count(2, 2, 2, True))
+        # and so is what crashed
+        monkeypatch.setattr(subprocess, "Popen", full)
+        os.kill(started()[0][1], signal.SIGKILL)
+        wait_for(lambda: "Too many open files" in local.count().problem)
+        monkeypatch.setattr(subprocess, "Popen", popen)
+        wait_for(lambda: len(started()) == 3)
+
+
+def test_consumers_do_not_write_to_standard_output(tmp_path: Path) -> None:
+    code = """
+import sys, time
+from balancer.autoscaling.replicas import LocalProcesses
+with LocalProcesses(["sh", "-c", f"echo hello; touch {sys.argv[1]}; sleep 600"]) as local:
+    local.request(1, local.count())
+    import pathlib
+    while not pathlib.Path(sys.argv[1]).exists():
+        time.sleep(0.05)
+print("line")
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "there")],
+        env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout == "line\n"
+    assert "hello" in found.stderr
 
 
 _CONTROLLER = """

@@ -31,6 +31,7 @@ class _Sizing:
 
     consumers: int
     current: int | None
+    maximum: int | None
     at: float
 
     def __post_init__(self) -> None:
@@ -83,7 +84,9 @@ class KedaScaler:
     """Serves KEDA's external scaler from its own thread until closed.
 
     Only the last decision of a group is passed on: a call never waits for Kafka. Without a
-    decision, or with one that is too old, KEDA gets an error rather than a guess.
+    decision, or with one that is too old, KEDA gets an error rather than a guess when it asks for
+    the metric or whether there is need. What the metric is called never changes, and is always
+    told: without it KEDA would not apply its fallback.
 
     Parameters
     ----------
@@ -131,7 +134,13 @@ class KedaScaler:
         bound = started.result(self._settings.start_seconds)
         self.address = f"[{host}]:{bound}" if ":" in host else f"{host}:{bound}"
 
-    def publish(self, group: str, consumers: int, current: int | None = None) -> None:
+    def publish(
+        self,
+        group: str,
+        consumers: int,
+        current: int | None = None,
+        maximum: int | None = None,
+    ) -> None:
         """Pass on a decision from now on; streams hear of it at once.
 
         Parameters
@@ -142,8 +151,10 @@ class KedaScaler:
             How many it is to have; 0 lets KEDA scale to its idle number.
         current
             Consumers that run; None if unknown.
+        maximum
+            Never asked for more, whatever the HorizontalPodAutoscaler ignores; None for no bound.
         """
-        sizing = _Sizing(consumers, current, self._clock())
+        sizing = _Sizing(consumers, current, maximum, self._clock())
 
         def change() -> None:
             self._sizings[group] = sizing
@@ -234,7 +245,6 @@ class KedaScaler:
         return self._messages["IsActiveResponse"](result=sizing.consumers > 0)
 
     async def _metric_spec(self, request: Any, context: Any) -> Any:
-        await self._group(request, context)
         return self._spec()
 
     async def _metrics(self, request: Any, context: Any) -> Any:
@@ -244,7 +254,9 @@ class KedaScaler:
                 f"metric {shown(request.metricName)} found, {METRIC} expected",
             )
         sizing = await self._sizing(request.scaledObjectRef, context)
-        value = metric_value(sizing.consumers, sizing.current, self._settings.tolerance)
+        value = metric_value(
+            sizing.consumers, sizing.current, self._settings.tolerance, sizing.maximum
+        )
         found = self._messages["MetricValue"](
             metricName=METRIC, metricValue=value, metricValueFloat=float(value)
         )
@@ -257,7 +269,7 @@ class KedaScaler:
             while True:
                 changed.clear()
                 sizing = self._sizings.get(await self._group(request, context, known=False))
-                active = None if sizing is None else sizing.consumers > 0
+                active = None if sizing is None or self._stale(sizing) else sizing.consumers > 0
                 if active is not None and active != told:
                     told = active
                     yield self._messages["IsActiveResponse"](result=active)
@@ -266,7 +278,6 @@ class KedaScaler:
             self._changes.discard(changed)
 
     async def _stream_metric_spec(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        await self._group(request, context)
         yield self._spec()
         # The target is the same for ever; KEDA would ask again if the stream ended.
         await asyncio.Event().wait()
@@ -278,14 +289,16 @@ class KedaScaler:
     async def _sizing(self, reference: Any, context: Any) -> _Sizing:
         group = await self._group(reference, context)
         sizing = self._sizings[group]
-        age = self._clock() - sizing.at
-        if age > self._settings.stale_seconds:
+        if self._stale(sizing):
             await context.abort(
                 self._grpc.StatusCode.UNAVAILABLE,
-                f"group {shown(group)}: decided {age:.0f} s ago, at most "
+                f"group {shown(group)}: decided {self._clock() - sizing.at:.0f} s ago, at most "
                 f"{self._settings.stale_seconds:g} s expected",
             )
         return sizing
+
+    def _stale(self, sizing: _Sizing) -> bool:
+        return self._clock() - sizing.at > self._settings.stale_seconds
 
     async def _group(self, reference: Any, context: Any, known: bool = True) -> str:
         """The group that a trigger names; the only one if it names none."""

@@ -13,14 +13,22 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType
 
+# Environment variable by which everything that a consumer starts is found, whatever its session.
+MARK_VARIABLE = "COUNTERPOISE_KEEPER"
 _PR_SET_PDEATHSIG = 1
+# Seconds between looks for processes that are still to end.
+_PAUSE = 0.1
 
 
 def keep(seconds: float, command: list[str]) -> int:
     """Run a command until it ends, or until standard input does; returns its exit code.
+
+    Whatever the consumer has started ends with it: it is told to at once, and killed afterwards.
 
     Parameters
     ----------
@@ -30,6 +38,7 @@ def keep(seconds: float, command: list[str]) -> int:
         The consumer, with its arguments.
     """
     ending, ended = threading.Event(), threading.Event()
+    mark = os.environ.get(MARK_VARIABLE, "")
 
     def hear(number: int, frame: FrameType | None) -> None:
         ending.set()
@@ -47,25 +56,56 @@ def keep(seconds: float, command: list[str]) -> int:
                 pass
         ending.set()
 
+    def others() -> list[int]:
+        return [p for p in marked(mark) if p not in (os.getpid(), child.pid)]
+
+    def tell(number: signal.Signals) -> None:
+        apart = [p for p in others() if _group(p) != child.pid]
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, number)
+        for process in apart:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(process, number)
+
     def end() -> None:
         ending.wait()
-        _tell_group(child.pid, signal.SIGTERM)
-        if not ended.wait(seconds):
-            _tell_group(child.pid, signal.SIGKILL)
+        tell(signal.SIGTERM)
+        deadline = time.monotonic() + seconds
+        ended.wait(seconds)
+        while others() and time.monotonic() < deadline:
+            time.sleep(_PAUSE)
+        tell(signal.SIGKILL)
 
-    for work in (watch, end):
-        threading.Thread(target=work, daemon=True).start()
+    threading.Thread(target=watch, daemon=True).start()
+    ender = threading.Thread(target=end, daemon=True)
+    ender.start()
     # The id stays that of the group until the process is waited for, so it cannot be another's.
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     ended.set()
-    _tell_group(child.pid, signal.SIGKILL)
+    ending.set()
+    ender.join()
     code = child.wait()
     return code if code >= 0 else 128 - code
 
 
-def _tell_group(group: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
+def marked(mark: str) -> list[int]:
+    """Ids of the processes with a mark in their environment, where /proc tells it."""
+    entry = f"{MARK_VARIABLE}={mark}".encode()
+    found = []
+    for place in Path("/proc").glob("[0-9]*/environ") if mark else ():
+        # another user's process, or one that has just ended
+        with suppress(OSError):
+            if entry in place.read_bytes().split(b"\0"):
+                found.append(int(place.parent.name))
+    return found
+
+
+def _group(process: int) -> int:
+    """The group of a process; -1 if it has ended."""
+    try:
+        return os.getpgid(process)
+    except ProcessLookupError:
+        return -1
 
 
 def _end_with_parent() -> None:

@@ -111,20 +111,22 @@ class KubernetesReplicas:
         """Set the number of pods, if it is still the one that was seen."""
         if consumers < 0:
             raise AutoscalingError(f"{consumers} consumers found, at least 0 expected")
-        if self._kind == "deployment":
-            self._mark(leaving)
-        for _ in range(self._settings.attempts):
-            found = self._read()
-            if (now := _requested(found)) != seen.requested:
-                raise AutoscalingError(
-                    f"{self.name}: someone else changed it from {seen.requested} to {now} "
-                    "replicas, one writer expected"
-                )
-            if self._replace(consumers, found.metadata.resource_version):
-                return
-        raise AutoscalingError(
-            f"{self.name}: changed during each of {self._settings.attempts} attempts to scale it"
-        )
+        found = self._unchanged(seen)
+        marked = self._mark(leaving, found) if self._kind == "deployment" else []
+        try:
+            for _ in range(self._settings.attempts):
+                if self._replace(consumers, found.metadata.resource_version):
+                    return
+                found = self._unchanged(seen)
+            raise AutoscalingError(
+                f"{self.name}: changed during each of {self._settings.attempts} attempts to "
+                "scale it"
+            )
+        except AutoscalingError:
+            for pod in marked:
+                with suppress(AutoscalingError):
+                    self._set_cost(pod, None)
+            raise
 
     def close(self) -> None:
         """Close the connections; the pods stay."""
@@ -138,6 +140,16 @@ class KubernetesReplicas:
             else api.read_namespaced_stateful_set
         )
         return self._call("get", f"{self._kind}s", lambda **timeout: read(*self._at, **timeout))
+
+    def _unchanged(self, seen: Count) -> Any:
+        """The workload, if its number is still the one that was seen."""
+        found = self._read()
+        if (now := _requested(found)) != seen.requested:
+            raise AutoscalingError(
+                f"{self.name}: someone else changed it from {seen.requested} to {now} "
+                "replicas, one writer expected"
+            )
+        return found
 
     def _replace(self, consumers: int, version: str) -> bool:
         """Whether the number was set; not if the object has changed since this version."""
@@ -166,19 +178,37 @@ class KubernetesReplicas:
             return False
         return True
 
-    def _mark(self, leaving: Sequence[str]) -> None:
-        """Have Kubernetes end these pods first; names of no pod are left out."""
+    def _mark(self, leaving: Sequence[str], workload: Any) -> list[str]:
+        """Have Kubernetes end these pods first; names of no pod of the workload are left out."""
         api = _kubernetes().client.CoreV1Api(self._client)
-        body = {"metadata": {"annotations": {_DELETION_COST: _LEAVES_FIRST}}}
+        labels = (workload.spec.selector.match_labels or {}).items()
+        marked = []
         for pod in leaving:
+            # consumers may have any name, also one that would be another path
+            if _NAME.fullmatch(pod) is None:
+                continue
             with suppress(_MissingError):
-                self._call(
-                    "patch",
+                found = self._call(
+                    "get",
                     "pods",
-                    lambda pod=pod, **timeout: api.patch_namespaced_pod(
-                        pod, self._namespace, body, **timeout
+                    lambda pod=pod, **timeout: api.read_namespaced_pod(
+                        pod, self._namespace, **timeout
                     ),
                 )
+                if labels and labels <= (found.metadata.labels or {}).items():
+                    self._set_cost(pod, _LEAVES_FIRST)
+                    marked.append(pod)
+        return marked
+
+    def _set_cost(self, pod: str, cost: str | None) -> None:
+        """What it costs to end a pod; None for what it costs without being told."""
+        api = _kubernetes().client.CoreV1Api(self._client)
+        body = {"metadata": {"annotations": {_DELETION_COST: cost}}}
+        self._call(
+            "patch",
+            "pods",
+            lambda **timeout: api.patch_namespaced_pod(pod, self._namespace, body, **timeout),
+        )
 
     def _check_rivals(self) -> None:
         api = _kubernetes().client.AutoscalingV2Api(self._client)
@@ -277,8 +307,9 @@ def _client(kubeconfig: Path | None, context: str | None) -> tuple[Any, str]:
             )
             contexts, active = module.config.list_kube_config_contexts(config_file=file)
             chosen = active if context is None else {c["name"]: c for c in contexts}[context]
-            namespace = chosen["context"].get("namespace", namespace)
-    except (module.config.ConfigException, OSError, KeyError, TypeError, ValueError) as error:
+            namespace = str(chosen["context"].get("namespace", namespace))
+    # the client raises whatever it stumbles over in a broken file
+    except Exception as error:
         where = "the pod's service account" if inside else str(kubeconfig or "~/.kube/config")
         raise AutoscalingError(f"{where}: {_first_line(error)}") from None
     # a deadline is a deadline: the caller looks again in its next round

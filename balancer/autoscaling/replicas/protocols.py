@@ -21,12 +21,15 @@ class Count:
         Running, those included that start or end.
     settled
         Whether the last change has been carried out.
+    problem
+        What keeps consumers from starting, in one sentence; empty if nothing does.
     """
 
     requested: int
     ready: int
     running: int
     settled: bool
+    problem: str = ""
 
 
 class Replicas(Protocol):

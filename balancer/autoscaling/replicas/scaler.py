@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from balancer.autoscaling.errors import AutoscalingError
@@ -22,7 +22,8 @@ class ScalingLimits:
         Bounds of the number.
     up_cooldown, down_cooldown
         Seconds after any change before more, or fewer, consumers are asked for. A start counts as
-        a change for fewer: what was before is not known.
+        a change for fewer: what was before is not known. A number that someone else has set stays
+        for the longer of the two, and 0 until it is set to another.
     change_seconds
         Time for a change to be carried out. Until then there is no other one; after it, the
         change is reported as late, and the next one may come.
@@ -110,6 +111,9 @@ class Scaler:
         self._started = clock()
         # when the last change was asked for; None before the first one
         self._changed: float | None = None
+        # what it asked for, or someone else since, and whether that was someone else
+        self._asked: int | None = None
+        self._foreign = False
 
     def apply(self, consumers: int, leaving: Sequence[str] = ()) -> Outcome:
         """Ask for a number of consumers, unless a limit says that it must wait.
@@ -124,6 +128,13 @@ class Scaler:
         if consumers < 0:
             raise AutoscalingError(f"{consumers} consumers found, at least 0 expected")
         seen = self.replicas.count()
+        outcome = self._applied(consumers, seen, leaving)
+        if not seen.problem:
+            return outcome
+        return replace(outcome, reason=f"{outcome.reason}; {seen.problem}")
+
+    def _applied(self, consumers: int, seen: Count, leaving: Sequence[str]) -> Outcome:
+        self._notice(seen)
         allowed, bound = self._bounded(consumers)
         change = f"{seen.requested} -> {plural(allowed, 'consumer')}{bound}"
         if allowed == seen.requested:
@@ -136,8 +147,14 @@ class Scaler:
             return Outcome("held", seen.requested, f"{change}: another controller acts")
         # as many leave as become fewer, whatever the bounds made of the decision
         self.replicas.request(allowed, seen, leaving[: max(0, seen.requested - allowed)])
-        self._changed = self._clock()
+        self._foreign = False
+        self._changed, self._asked = self._clock(), allowed
         return Outcome("changed", allowed, change)
+
+    def _notice(self, seen: Count) -> None:
+        """See whether someone else has set the number since this did."""
+        if self._asked is not None and seen.requested != self._asked:
+            self._asked, self._changed, self._foreign = seen.requested, self._clock(), True
 
     def _bounded(self, consumers: int) -> tuple[int, str]:
         least, most = self.limits.minimum, self.limits.maximum
@@ -155,5 +172,11 @@ class Scaler:
             return f"the last change is being carried out, {seen.ready} of {seen.requested} ready"
         if more and self._changed is None:
             return None
-        left = (limits.up_cooldown if more else limits.down_cooldown) - (now - last)
-        return f"cooling down for another {left:.0f} s" if left > 0 else None
+        if self._foreign and seen.requested == 0:
+            return "someone else has set it to 0, which pauses it until there is another number"
+        cooldown, whose = limits.up_cooldown if more else limits.down_cooldown, ""
+        if self._foreign:
+            cooldown = max(limits.up_cooldown, limits.down_cooldown)
+            whose = f"someone else has set {seen.requested}, "
+        left = cooldown - (now - last)
+        return f"{whose}cooling down for another {left:.0f} s" if left > 0 else None
