@@ -17,6 +17,8 @@ PATH = Path(__file__).with_name("recorded_vectors.json")
 # Small states, so that one can be followed by hand.
 MAX_CHARACTERS = 3_000
 NUMBER = 120
+# A larger one, in which Kafka's queue does not return the least loaded instance.
+QUEUE_ORDER = (78, 5117)
 
 
 def load() -> list[dict[str, Any]]:
@@ -39,6 +41,9 @@ def record() -> None:
             record = document.model_dump(mode="json", exclude_defaults=True)
             if len(json.dumps(record)) <= MAX_CHARACTERS and document.tasks:
                 vectors.append({"state": record, **kafkas(document, kafka)})
+        document = random_document(np.random.default_rng(QUEUE_ORDER))
+        record = document.model_dump(mode="json", exclude_defaults=True)
+        vectors.append({"state": record, **kafkas(document, kafka)})
     source = (
         "HighAvailabilityTaskAssignor of kafka-streams 4.3.1, and its FallbackPriorTaskAssignor "
         "where offsets are not known, driven by benchmarks/subjects/kafka_streams"
