@@ -185,7 +185,7 @@ def test_processor_time_ends_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     given = list[str]()
     original = QuietHighs.setOptionValue
 
-    def noted(self: QuietHighs, option: str, value: object) -> highspy.HighsStatus:
+    def noted(self: QuietHighs, option: str, value: float) -> highspy.HighsStatus:
         given.append(option)
         return original(self, option, value)
 
