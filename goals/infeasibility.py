@@ -110,7 +110,8 @@ def _stuck(cluster: Cluster) -> Ints:
     p = np.flatnonzero(at >= 0) // cluster.placement.slots
     at = at[at >= 0]
     left = cluster.eligible.sum() - np.bincount(p[cluster.eligible[at]], minlength=n)
-    return np.maximum(np.bincount(p[cluster.draining[at]], minlength=n) - left, 0)
+    found: Ints = np.maximum(np.bincount(p[cluster.draining[at]], minlength=n) - left, 0)
+    return found
 
 
 def lacks_room(needed: float, room: float) -> bool:
