@@ -8,7 +8,7 @@ import numpy as np
 
 from cluster_model.columns import Column
 from cluster_model.placement import Placement
-from cluster_model.scopes import Scope
+from cluster_model.scopes import BROKER, Scope
 from cluster_model.snapshot import Bools, Floats, Ints
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE
@@ -84,7 +84,8 @@ def needed_room(
         Each cell's limit, whether it may receive replicas, and whether the limit applies:
         it does not to cells that are being emptied.
     emptied
-        Whether those cells count as empty: their replicas then need room elsewhere.
+        Whether those cells count as empty: their replicas then need room elsewhere, but for those
+        of partitions that already are on every broker that receives replicas.
     """
     placement = cluster.placement
     key, p = _cells(placement, scope)
@@ -94,11 +95,23 @@ def needed_room(
     most = np.bincount(key[counts], np.maximum(lead, follow)[p[counts]], len(limit))
     most_kept = np.where(staying, limit, 0.0 if emptied else np.inf)
     kept = np.minimum(most, most_kept)[~receiving].sum()
+    if emptied and scope == BROKER:
+        kept += (_stuck(cluster) * np.maximum(lead, follow)).sum()
     # and if a replica is in no cell, it may lead, so the others may have their lighter role
     known = np.bincount(p[counts], minlength=n)
     led = np.where(known < np.bincount(p, minlength=n), np.minimum(lead, follow), lead)
     needed = float(((known - 1) * follow + led)[known > 0].sum() - kept)
     return needed, float(limit[receiving].sum())
+
+
+def _stuck(cluster: Cluster) -> Ints:
+    """(P,) replicas on brokers to be emptied for which no other broker is left."""
+    at, n = cluster.placement.replica_broker, cluster.snapshot.n_partitions
+    p = np.flatnonzero(at >= 0) // cluster.placement.slots
+    at = at[at >= 0]
+    left = cluster.eligible.sum() - np.bincount(p[cluster.eligible[at]], minlength=n)
+    found: Ints = np.maximum(np.bincount(p[cluster.draining[at]], minlength=n) - left, 0)
+    return found
 
 
 def lacks_room(needed: float, room: float) -> bool:

@@ -114,3 +114,10 @@ def test_a_few_replicas_more_do_not_stay_on_a_dead_broker_where_a_limit_is_infea
     # 1,800 replicas on 29 brokers, and 5 % more
     assert used == np.ceil(1800 / 29 * 1.05)
     assert after.max() <= used
+
+
+def test_a_replica_that_no_other_broker_can_hold_does_not_keep_the_others() -> None:
+    # t-0 is everywhere; the second replica of t-1 has room within the limit that is used
+    snapshot = by_hand([(0, 1, 2), (0, 2), (0, 1), (0, 1)], brokers=3, states={2: "dead"})
+    plan = settled([ReplicaCapacity(limit=3)], snapshot)
+    assert held(plan.final_snapshot()).tolist() == [4, 4, 1]
