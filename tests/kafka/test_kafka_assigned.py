@@ -382,7 +382,7 @@ def test_write_speeds_are_published_and_limit_what_a_consumer_reads(
         assert monitor.poll() is None
     # six partitions of 100 kB/s each: a consumer of 320 kB/s takes three, whatever its events/s
     controller = start(
-        "--command", "sleep 100", "--dry-run", "--byte-capacity", "320kB/s",
+        "--command", "sleep 100", "--dry-run", "--assignor", "packed", "--byte-capacity", "320kB/s",
         "--write-speeds", speeds,
     )  # fmt: skip
     wait_for(lambda: controller.last().get("consumers") == 2, 60.0, lambda: controller.rounds[-4:])
