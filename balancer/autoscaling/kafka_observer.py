@@ -26,6 +26,7 @@ _NEWEST, _OLDEST = -1, -2
 _STABLE, _UNKNOWN = "Stable", "Dead"
 # How often, and after how many seconds, a group's coordinator is looked for again.
 _COORDINATOR_LOOKS, _COORDINATOR_SECONDS = 5, 1.0
+_COORDINATOR_ERRORS = ("NotCoordinator", "CoordinatorNotAvailable", "CoordinatorLoadInProgress")
 
 
 @dataclass(frozen=True)
@@ -215,7 +216,11 @@ class KafkaObserver:
                     raise
                 time.sleep(_COORDINATOR_SECONDS)
             else:
-                return found
+                # it was asked before it has read the group, or after another has taken over
+                why = str(found.get("error") or "")
+                if not left or not any(error in why for error in _COORDINATOR_ERRORS):
+                    return found
+                time.sleep(_COORDINATOR_SECONDS)
         raise AssertionError("the last look returns or raises")
 
     def _committed(self, ask: Ask) -> dict[Partition, int]:

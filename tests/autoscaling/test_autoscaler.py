@@ -443,3 +443,24 @@ def test_a_consumer_ends_once_its_partitions_have_moved() -> None:
     group[:] = [0, 0]
     assert loop.round().kind == "changed"
     assert fixed.requested == 1
+
+
+def test_a_coordinator_that_is_being_elected_is_asked_again(
+    observer: KafkaObserver, kafka: Kafka, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = ["[Error 16] NotCoordinatorError: None", "[Error 14] CoordinatorLoadInProgress: None"]
+    describe = kafka.describe_groups
+
+    def described(groups: Sequence[str]) -> Any:
+        kafka.error = errors.pop() if errors else None
+        return describe(groups)
+
+    monkeypatch.setattr(kafka, "describe_groups", described)
+    monkeypatch.setattr("balancer.autoscaling.kafka_observer._COORDINATOR_SECONDS", 0.0)
+    with pytest.raises(NotYetError, match="being measured"):
+        observer.observe()
+    assert not errors
+    monkeypatch.setattr(kafka, "describe_groups", describe)
+    kafka.error = "[Error 16] NotCoordinatorError: None"
+    with pytest.raises(AutoscalingError, match="NotCoordinatorError"):
+        observer.observe()
