@@ -32,6 +32,8 @@ PARTITIONS = 6
 # What a consumer is said to process; it does more, so that it can catch up.
 CAPACITY = 100
 SLA = 5.0
+# No event waits longer: a lease, the start of a process, the SLA, and much for a slow machine.
+BOUND = 60.0
 _CONSUMER = f"""
 import json, os, signal, sys, time
 from balancer.autoscaling.assigned import AssignedConsumer
@@ -143,6 +145,9 @@ class Written:
             stays.sort(key=lambda s: s.began)
             for before, after in itertools.pairwise(stays):
                 assert before.ended <= after.began, (before, after)
+
+    def check_bound(self) -> None:
+        assert max(self.waited) < BOUND
 
     def check_nothing_lost(self, sent: Sequence[float]) -> None:
         for partition, count in enumerate(sent):
@@ -298,6 +303,7 @@ def test_a_skewed_load_is_followed_from_one_to_six_and_back_with_consumers_kille
     written.report("kill -9 of two consumers")
     written.check_one_reader()
     written.check_nothing_lost(load.sent)
+    written.check_bound()
     assert not [id_ for id_ in written.processes if alive(id_)]
     assert not [r for r in controller.rounds if r["kind"] == "failed"]
 
@@ -354,6 +360,7 @@ def test_controllers_that_are_killed_or_frozen_change_nothing_for_consumers(
     written.report(f"no controller for {taken_over - held_from:.1f} s, then kill -9 of one")
     written.check_one_reader()
     written.check_nothing_lost(load.sent)
+    written.check_bound()
     # a consumer goes on while controllers change
     held = [s for s in written.stays if s.began < held_from and s.ended > taken_over]
     assert len(held) == PARTITIONS
@@ -382,7 +389,7 @@ def test_write_speeds_are_published_and_limit_what_a_consumer_reads(
         assert monitor.poll() is None
     # six partitions of 100 kB/s each: a consumer of 320 kB/s takes three, whatever its events/s
     controller = start(
-        "--command", "sleep 100", "--dry-run", "--byte-capacity", "320kB/s",
+        "--command", "sleep 100", "--dry-run", "--assignor", "packed", "--byte-capacity", "320kB/s",
         "--write-speeds", speeds,
     )  # fmt: skip
     wait_for(lambda: controller.last().get("consumers") == 2, 60.0, lambda: controller.rounds[-4:])

@@ -149,7 +149,7 @@ class Channel:
             time.sleep(_LOOK_SECONDS)
         raise AutoscalingError(
             f"topic {self._topic} with at least 2 partitions not found within {within:g} s{said}; "
-            "it is made by counterpoise autoscale run --assignor assigned"
+            "it is made by counterpoise autoscale run --assignor assigned, unless that is a dry run"
         )
 
     def read(self, partition: int) -> None:

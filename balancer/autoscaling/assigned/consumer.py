@@ -196,10 +196,12 @@ class AssignedConsumer:
         self._count_as_processed()
         with self._lock:
             self._member.leave()
-        self._look()
-        self._closing.set()
-        self._thread.join(2 * self._settings.answer_seconds)
-        self._consumer.close()
+        try:
+            self._look()
+        finally:
+            self._closing.set()
+            self._thread.join(2 * self._settings.answer_seconds)
+            self._consumer.close()
 
     def __enter__(self) -> AssignedConsumer:
         return self
@@ -323,7 +325,14 @@ class AssignedConsumer:
         """Send heartbeats and hear what is told, until closed; then say goodbye."""
         beat_at = float("-inf")
         while not self._closing.is_set():
-            for value in self._channel.receive(_SLICE):
+            try:
+                values = self._channel.receive(_SLICE)
+            except self._kafka.KafkaException:
+                # the lease ends if that goes on
+                log.exception("consumer %s: control topic", self.name)
+                values = []
+                self._closing.wait(self._settings.heartbeat_seconds)
+            for value in values:
                 message = Assignment.decode(value)
                 if message is not None:
                     with self._lock:
