@@ -177,7 +177,9 @@ def test_what_a_partition_held_before_it_was_seen_has_not_arrived_just_now(
     seen = observer.observe()
     assert seen.partitions == ("orders-0", "orders-1", "orders-2")
     assert seen.unknown == 1
-    assert seen.notes[-1] == ("1 partition seen for the first time, left out until the next look")
+    assert seen.notes[-1] == (
+        "1 partition whose arrivals are being measured, left out until the next look"
+    )
     clock.now += 10.0
     kafka.end["old", 0] += 50
     seen = observer.observe()
