@@ -101,6 +101,8 @@ class Autoscaler:
     shrink, calm
         Share of it that ranges may use of fewer consumers than run, at the highest rates of so
         many seconds.
+    minimum
+        Fewest consumers that are needed, whatever has partitions.
     clock
         Seconds that never go back.
     """
@@ -115,11 +117,12 @@ class Autoscaler:
         fill: float = 0.9,
         shrink: float = 0.8,
         calm: float = 15.0,
+        minimum: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._observe, self._policy, self._scaler = observe, policy, scaler
         self._publish, self._assignor, self._fill = publish, assignor, fill
-        self._shrink, self._calm = shrink, calm
+        self._shrink, self._calm, self._minimum = shrink, calm, minimum
         self._recent: deque[tuple[float, dict[str, float]]] = deque()
         self._clock = clock
         self._lock = threading.Lock()
@@ -155,7 +158,7 @@ class Autoscaler:
         seen = self._observe()
         now = self._clock()
         decision = self._policy.decide(seen.group, now)
-        needed, why = seen.needed(decision), decision.reason
+        needed, why = max(seen.needed(decision), self._minimum), decision.reason
         if self._assignor == "range":
             enough = self._enough_in_ranges(seen, needed, now)
             if enough > needed:

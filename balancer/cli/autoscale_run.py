@@ -271,6 +271,7 @@ def run(
             fill=given.fill,
             shrink=given.shrink,
             calm=given.calm,
+            minimum=given.minimum,
         )
         if address is not None:
             endpoint = Endpoint(*address, autoscaler.metrics, autoscaler.state)

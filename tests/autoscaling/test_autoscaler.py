@@ -538,6 +538,17 @@ def test_ranges_shrink_once_the_load_has_gone() -> None:
     assert fixed.requested == 1
 
 
+def test_a_round_needs_at_least_the_minimum() -> None:
+    told = list[tuple[int, int]]()
+    seen = observation([5.0, 5.0, 5.0], [0, 0, 2], 100.0)
+    policy = RepairPolicy(AutoscalingParameters(minimum=3))
+    autoscaler = Autoscaler(
+        lambda: seen, policy, publish=lambda *n: told.append(n), assignor="packed", minimum=3
+    )
+    assert autoscaler.round().consumers == 3
+    assert told == [(3, 3)]
+
+
 def test_what_cannot_be_measured_ends_no_consumer() -> None:
     fixed = Fixed(3)
     seen = replace(observation([5.0, 5.0, 5.0], [0, 1, 2], 100.0), unknown=1)
