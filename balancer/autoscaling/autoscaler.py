@@ -100,6 +100,8 @@ class Autoscaler:
     shrink, calm
         Share of it that ranges may use of fewer consumers than run, at the highest rates of so
         many seconds.
+    minimum
+        Fewest consumers that are needed, whatever has partitions.
     assign
         Passes a decision on to consumers that follow it; returns whether it could.
     clock
@@ -116,12 +118,13 @@ class Autoscaler:
         fill: float = 0.9,
         shrink: float = 0.8,
         calm: float = 15.0,
+        minimum: int = 1,
         assign: Callable[[Observation, Decision], bool] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._observe, self._policy, self._scaler = observe, policy, scaler
         self._publish, self._assignor, self._fill = publish, assignor, fill
-        self._shrink, self._calm = shrink, calm
+        self._shrink, self._calm, self._minimum = shrink, calm, minimum
         self._recent: deque[tuple[float, dict[str, float]]] = deque()
         self._assign = assign
         self._clock = clock
@@ -161,11 +164,11 @@ class Autoscaler:
         follows = self._assignor != "range"
         if follows:
             decision = seen.filled(decision)
-        needed, why = seen.needed(decision), decision.reason
+        needed, why = max(seen.needed(decision), self._minimum), decision.reason
         asked, leaving = needed, seen.leaving(decision)
         if follows:
             # who has something to give up ends later
-            asked = seen.in_use(decision)
+            asked = max(seen.in_use(decision), needed)
             busy = set(seen.group.consumer.tolist())
             leaving = tuple(n for n in leaving if seen.consumers.index(n) not in busy)
         else:
@@ -187,7 +190,7 @@ class Autoscaler:
             outcome = self._scaler.apply(asked, leaving)
             kind, reason = outcome.kind, f"{outcome.reason}: {why}"
         if self._publish is not None:
-            self._publish(needed, seen.group.consumers)
+            self._publish(asked, seen.group.consumers)
         return Round(
             at=at,
             kind=kind,

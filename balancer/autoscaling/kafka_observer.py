@@ -158,7 +158,10 @@ class KafkaObserver:
         lag, notes = self._lags(known, start, end, committed)
         for missing, why in (
             (len(partitions) - len(answered), "without offsets, left out: no broker answers"),
-            (len(answered) - len(known), "seen for the first time, left out until the next look"),
+            (
+                len(answered) - len(known),
+                "whose arrivals are being measured, left out until the next look",
+            ),
         ):
             if missing:
                 notes = (*notes, f"{plural(missing, 'partition')} {why}")

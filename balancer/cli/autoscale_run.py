@@ -336,6 +336,7 @@ def run(
             fill=given.fill,
             shrink=given.shrink,
             calm=given.calm,
+            minimum=given.minimum,
             assign=assign,
         )
         if address is not None:

@@ -222,7 +222,9 @@ def test_what_a_partition_held_before_it_was_seen_has_not_arrived_just_now(
     seen = observer.observe()
     assert seen.partitions == ("orders-0", "orders-1", "orders-2")
     assert seen.unknown == 1
-    assert seen.notes[-1] == ("1 partition seen for the first time, left out until the next look")
+    assert seen.notes[-1] == (
+        "1 partition whose arrivals are being measured, left out until the next look"
+    )
     clock.now += 10.0
     kafka.end["old", 0] += 50
     seen = observer.observe()
@@ -671,6 +673,17 @@ def test_ranges_shrink_once_the_load_has_gone() -> None:
         clock.now += 10.0
         autoscaler.round()
     assert fixed.requested == 1
+
+
+def test_a_round_needs_at_least_the_minimum() -> None:
+    told = list[tuple[int, int]]()
+    seen = observation([5.0, 5.0, 5.0], [0, 0, 2], 100.0)
+    policy = RepairPolicy(AutoscalingParameters(minimum=3))
+    autoscaler = Autoscaler(
+        lambda: seen, policy, publish=lambda *n: told.append(n), assignor="packed", minimum=3
+    )
+    assert autoscaler.round().consumers == 3
+    assert told == [(3, 3)]
 
 
 def test_what_cannot_be_measured_ends_no_consumer() -> None:

@@ -313,7 +313,7 @@ def test_a_consumer_ends_with_its_keeper_before_another_starts(
 
 
 def children(process: int) -> list[int]:
-    found = []
+    found: list[int] = []
     for thread in Path(f"/proc/{process}/task").iterdir():
         found += map(int, (thread / "children").read_text(encoding="utf-8").split())
     return [child for child in found if alive(child)]
