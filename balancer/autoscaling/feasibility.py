@@ -30,7 +30,7 @@ def warnings_of(group: Group, sla: float, rate: Floats) -> tuple[str, ...]:
     sentence = sla_warning(sla, group.rebalance_seconds)
     if sentence:
         found.append(sentence)
-    largest = max(group.new_capacity, float(group.capacity.max(initial=0.0)))
+    largest = group.largest
     too_fast = np.flatnonzero(rate > largest)
     if len(too_fast):
         worst = int(too_fast[np.argmax(rate[too_fast])])

@@ -296,7 +296,8 @@ class _Simulation:
 class Foreseeing:
     """The oracle: knows what arrives in the next interval, and has the fewest consumers for it.
 
-    It is what no policy can reach, in a setting where changes take no time.
+    Changes take it no time. It processes what arrives in an interval within `seconds`; one that
+    lets events wait for longer, where the SLA allows it, may have fewer consumers: this is no bound.
 
     Parameters
     ----------

@@ -99,6 +99,10 @@ def run(
             "of consumers must be enough, or as the decision packs them."
         ),
     ] = "range",
+    cooperative: Annotated[
+        bool,
+        typer.Option("--cooperative", help="A rebalance stops only the partitions that move."),
+    ] = False,
     interval: Annotated[str, typer.Option(metavar="DURATION", help="Between rounds.")] = "10s",
     window: Annotated[
         str, typer.Option(metavar="DURATION", help="Over which arrivals are counted.")
@@ -193,6 +197,7 @@ def run(
         capacity=capacity,
         rebalance_seconds=seconds("--rebalance-time", rebalance_time),
         reaction_seconds=seconds("--reaction-time", reaction_time),
+        blocking=not cooperative,
         window=seconds("--window", window),
     )
     check_sla(given.sla, working.rebalance_seconds)
