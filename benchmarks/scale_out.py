@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from balancer.autoscaling.autoscaler import decide_once
-from balancer.autoscaling.kafka_observer import KafkaObserver, NotYetError, Working
+from balancer.autoscaling.errors import NotYetError
+from balancer.autoscaling.kafka_observer import KafkaObserver, Working
 from balancer.autoscaling.observation import Observation
 from balancer.autoscaling.packed import DecisionWriter
 from balancer.autoscaling.parameters import AutoscalingParameters

@@ -20,6 +20,9 @@ _NAME = "sla"
 SLA, CAPACITY, INTERVAL = 0.5, 200.0, 1.0
 _ORACLE = "oracle"
 OURS, ALGORITHM_2 = "ours", "algorithm 2"
+_TUNED = "KEDA's rule, tuned"
+# Events of lag per consumer that are tried for it; KEDA's default is the first.
+_THRESHOLDS = (10.0, 30.0, 50.0, 70.0, 90.0, 110.0)
 
 
 class Case(NamedTuple):
@@ -102,20 +105,31 @@ def sla(sizes: Sequence[str], options: Options) -> Iterator[Row]:
     A consumer processes 200 events per second; decisions are made every second. As in the paper's
     experiments, the events of a second come together, which is what its figures for
     over-provisioning and for the optimum imply; "spread" sizes have them at random times. The
-    oracle knows what comes and changes in no time; each policy's distance to it is stated.
+    oracle knows what comes and changes in no time; each policy's distance to it is stated. It
+    processes all events of an interval in time, so a policy that is late may cost less.
+
+    KEDA's rule counts a whole second's events as lag, if they come together. It is shown with its
+    default of 10 per consumer, and tuned: of some thresholds, the cheapest one that keeps as many
+    events within 500 ms as Algorithm 2, or else the one that keeps most.
 
     The paper ran on Kafka, and its figures contain the start of containers, polling and network
     times, which are not simulated: all policies keep more events within the SLA here. Its linear
     autoscaler and its optimum are described in a sentence each.
     """
-    names = chosen(options, (*_POLICIES, _ORACLE))
+    names = chosen(options, (*_POLICIES, _TUNED, _ORACLE))
     for size in sizes:
         case = _CASES[size]
         drawn = events(case.trace, skewed=case.skewed, batches=case.batches, seed=options.seed)
         best = _oracle(drawn, case)
         for name in names:
             options.log(f"{_NAME} {size}: {name}")
-            outcome = best if name == _ORACLE else run(drawn, case, name, seed=options.seed)
+            if name == _ORACLE:
+                outcome = best
+            elif name == _TUNED:
+                threshold, outcome = _tuned(drawn, case, options.seed)
+                yield Row(_NAME, size, name, "threshold", threshold, "count")
+            else:
+                outcome = run(drawn, case, name, seed=options.seed)
             within = 100 * outcome.within(SLA)
             yield Row(_NAME, size, name, "within 500 ms", within, "percent")
             yield Row(_NAME, size, name, "cost", outcome.replica_minutes, "replica-minutes")
@@ -136,6 +150,10 @@ def sla(sizes: Sequence[str], options: Options) -> Iterator[Row]:
 
 def run(drawn: Events, case: Case, name: str, *, seed: int = 0) -> Outcome:
     """What becomes of the events under a policy."""
+    return _simulated(drawn, case, _POLICIES[name](case), seed)
+
+
+def _simulated(drawn: Events, case: Case, policy: Policy, seed: int) -> Outcome:
     setting = Setting(
         capacities=(CAPACITY,),
         interval=INTERVAL,
@@ -143,7 +161,19 @@ def run(drawn: Events, case: Case, name: str, *, seed: int = 0) -> Outcome:
         rebalance_seconds=case.rebalance,
         seed=seed,
     )
-    return simulate(*drawn, _POLICIES[name](case), setting)
+    return simulate(*drawn, policy, setting)
+
+
+def _tuned(drawn: Events, case: Case, seed: int) -> tuple[float, Outcome]:
+    """KEDA's rule with the threshold that suits the workload best, known afterwards."""
+    least = run(drawn, case, ALGORITHM_2, seed=seed).within(SLA)
+    tried = {t: _simulated(drawn, case, Keda(threshold=t), seed) for t in _THRESHOLDS}
+    enough = [t for t, outcome in tried.items() if outcome.within(SLA) >= least]
+    if enough:
+        best = min(enough, key=lambda t: tried[t].replica_minutes)
+    else:
+        best = max(tried, key=lambda t: tried[t].within(SLA))
+    return best, tried[best]
 
 
 def case_named(size: str) -> Case:

@@ -10,17 +10,29 @@ import numpy as np
 
 from balancer.allocation.packing.least_loaded import least_loaded
 from balancer.allocation.packing.naming import keep_names
+from balancer.autoscaling.feasibility import warnings_of
 from balancer.autoscaling.group import Group
-from balancer.autoscaling.policy import Decision, become, evenly, stay
+from balancer.autoscaling.policy import Decision, at_most, become, evenly, stay, too_few
 from cluster_model.snapshot import Floats, Ints
 
+# More consumers than any group has.
+_ANY = 10**6
 
-def _resized(group: Group, count: int, reason: str) -> Decision:
+
+def _resized(group: Group, count: int, reason: str, minimum: int, maximum: int) -> Decision:
     """A number of consumers, to which Kafka assigns equal numbers of partitions."""
+    warnings: tuple[str, ...] = ()
+    if count > maximum:
+        warnings = (f"the policy asks for {count} consumers, and the maximum is {maximum}",)
+    count = min(max(count, minimum), maximum)
     if count == group.consumers and (group.consumer >= 0).all():
-        return stay(group, reason)
+        return stay(group, reason, warnings)
     return become(
-        group, evenly(len(group.rate), np.arange(count)), reason, keep=min(count, len(group.rate))
+        group,
+        evenly(len(group.rate), np.arange(count)),
+        reason,
+        keep=count,
+        warnings=warnings,
     )
 
 
@@ -35,11 +47,15 @@ class Linear:
     seconds
         Time in which a consumer must have processed the events of a second; the SLA, if they all
         come at once.
+    minimum, maximum
+        Fewest and most consumers.
     """
 
     up: float = 0.9
     down: float = 0.4
     seconds: float = 1.0
+    minimum: int = 1
+    maximum: int = _ANY
 
     def decide(self, group: Group, now: float) -> Decision:
         """Decide; partitions are assigned by their number, not by their load."""
@@ -50,7 +66,8 @@ class Linear:
         )
         count = group.consumers
         count = more if more > count else fewer if fewer < count else count
-        return _resized(group, count, f"{total:.2f} consumers' capacity arrives")
+        reason = f"{total:.2f} consumers' capacity arrives"
+        return _resized(group, count, reason, self.minimum, self.maximum)
 
 
 @dataclass
@@ -68,11 +85,15 @@ class Keda:
         Seconds between two decisions.
     stabilisation
         Seconds of which the highest number counts when consumers are removed.
+    minimum, maximum
+        Fewest and most consumers.
     """
 
     threshold: float = 10.0
     period: float = 15.0
     stabilisation: float = 300.0
+    minimum: int = 1
+    maximum: int = _ANY
     _at: float = field(default=-math.inf, init=False, repr=False)
     _proposed: deque[tuple[float, int]] = field(default_factory=deque, init=False, repr=False)
 
@@ -88,7 +109,8 @@ class Keda:
             self._proposed.popleft()
         if count < group.consumers:
             count = min(max(c for _, c in self._proposed), group.consumers)
-        return _resized(group, count, f"{lag:.0f} events of lag in all")
+        reason = f"{lag:.0f} events of lag in all"
+        return _resized(group, count, reason, self.minimum, self.maximum)
 
 
 @dataclass(frozen=True)
@@ -132,15 +154,30 @@ class LatencyAware:
         Share of a consumer's capacity by which consumers are added and removed.
     rebalance_lag
         Whether the lag that a rebalance will add is planned for, which is Algorithm 2.
+    minimum, maximum
+        Fewest and most consumers.
     """
 
     sla: float = 0.5
     up: float = 0.9
     down: float = 0.4
     rebalance_lag: bool = True
+    minimum: int = 1
+    maximum: int = _ANY
 
     def decide(self, group: Group, now: float) -> Decision:
         """Decide."""
+        wanted = self._wanted(group)
+        warnings = warnings_of(group, self.sla, group.rate)
+        packed, needed = at_most(group, wanted.consumer, group.rate, self.maximum)
+        if needed > self.maximum:
+            warnings = (*warnings, too_few(needed, self.maximum))
+        count = group.consumers + wanted.start - len(wanted.stop)
+        keep = min(max(count, self.minimum), self.maximum)
+        return become(group, packed, wanted.reason, keep=keep, warnings=warnings)
+
+    def _wanted(self, group: Group) -> Decision:
+        """The decision without bounds."""
         action = self._needed(group)
         if not action:
             return stay(group, "the assignment keeps the SLA")
@@ -177,9 +214,5 @@ def violates(group: Group, sla: float, fill: float) -> bool:
 
 
 def _least_loaded(group: Group, sla: float, fill: float, rate: Floats, lag: Floats) -> Ints:
-    """Least-Loaded; what a consumer alone cannot take counts as much as it can."""
-    largest = max(group.new_capacity, float(group.capacity.max(initial=0.0))) * fill
-    packing = group.packing(
-        sla, fill, rate=np.minimum(rate, largest), lag=np.minimum(lag, largest * sla)
-    )
+    packing = group.packing(sla, fill, rate=rate, lag=lag)
     return keep_names(packing, least_loaded(packing))

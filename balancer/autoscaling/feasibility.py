@@ -33,9 +33,8 @@ def warnings_of(group: Group, sla: float, rate: Floats) -> tuple[str, ...]:
     sentence = sla_warning(sla, group.rebalance_seconds)
     if sentence:
         found.append(sentence)
-    largest = max(group.new_capacity, float(group.capacity.max(initial=0.0)))
-    found += _too_fast(group, rate, largest, "process", lambda v: f"{v:,.0f} events/s")
-    read = largest * (group.byte_capacity / group.new_capacity)
+    found += _too_fast(group, rate, group.largest, "process", lambda v: f"{v:,.0f} events/s")
+    read = group.largest * (group.byte_capacity / group.new_capacity)
     found += _too_fast(group, group.speed, read, "read", lambda v: amount(v, "B/s"))
     return tuple(found)
 

@@ -136,6 +136,11 @@ class Group:
         """Number of running consumers."""
         return len(self.capacity)
 
+    @property
+    def largest(self) -> float:
+        """Events per second that the largest consumer can process, a new one included."""
+        return max(self.new_capacity, float(self.capacity.max(initial=0.0)))
+
     def capacity_of(self, consumer: Ints) -> Floats:
         """Events per second of consumers, running ones by their index and new ones beyond."""
         known = np.append(self.capacity, self.new_capacity)
@@ -166,7 +171,8 @@ class Group:
 
         A consumer holds partitions whose rates add up to at most its capacity, and whose lags to
         at most what it processes within the SLA. If the bytes are limited, they are a third
-        dimension. The weight of a partition is what its move costs: the first dimension.
+        dimension. What is too much for any consumer alone counts as what the largest one takes. The
+        weight of a partition is what its move costs: its rate.
 
         Parameters
         ----------
@@ -185,8 +191,9 @@ class Group:
         scale = np.array(unit) * fill
         differ = bool((self.capacity != self.new_capacity).any())
         return Packing(
-            size=np.stack(columns, axis=1),
+            size=np.minimum(np.stack(columns, axis=1), self.largest * scale),
             owner=self.consumer,
             capacity=self.new_capacity * scale,
             capacities=np.outer(self.capacity, scale) if differ else np.zeros((0, 0)),
+            weight=rate,
         )

@@ -28,7 +28,7 @@ def policy(name: str, parameters: AutoscalingParameters, lag_threshold: float = 
     name
         One of :data:`POLICIES`.
     parameters
-        Those of ``repair``; the others take the SLA from it.
+        Those of ``repair``; the others take the SLA and the bounds from it.
     lag_threshold
         Of ``keda``: events of lag per consumer.
 
@@ -40,15 +40,20 @@ def policy(name: str, parameters: AutoscalingParameters, lag_threshold: float = 
     if name == "repair":
         return RepairPolicy(parameters)
     if name in ("latency-aware", "latency-aware-1"):
-        return LatencyAware(sla=parameters.sla, rebalance_lag=name == "latency-aware")
+        return LatencyAware(
+            sla=parameters.sla,
+            rebalance_lag=name == "latency-aware",
+            minimum=parameters.minimum,
+            maximum=parameters.maximum,
+        )
     if name == "linear":
-        return Linear()
+        return Linear(minimum=parameters.minimum, maximum=parameters.maximum)
     if name == "keda":
         if not lag_threshold > 0:
             raise AutoscalingError(
                 f"lag threshold: {lag_threshold:g} found, a number above 0 expected"
             )
-        return Keda(threshold=lag_threshold)
+        return Keda(threshold=lag_threshold, minimum=parameters.minimum, maximum=parameters.maximum)
     raise AutoscalingError(f"policy: {shown(name)} found, one of {', '.join(POLICIES)} expected")
 
 

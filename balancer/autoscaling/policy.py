@@ -9,7 +9,7 @@ import numpy as np
 
 from balancer.autoscaling.group import Group
 from balancer.autoscaling.scores import rscore
-from cluster_model.snapshot import Ints
+from cluster_model.snapshot import Floats, Ints
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -102,6 +102,34 @@ def become(
         rscore=rscore(group.rate, group.consumer, named, group.new_capacity),
         reason=reason,
         warnings=warnings,
+    )
+
+
+def at_most(group: Group, consumer: Ints, rate: Floats, maximum: int) -> tuple[Ints, int]:
+    """An assignment to at most so many consumers, and the number that was needed.
+
+    Partitions of those beyond go to the consumers that are left least loaded, whatever they take.
+    """
+    used, place = np.unique(consumer, return_inverse=True)
+    needed = len(used)
+    if needed <= maximum:
+        return consumer, needed
+    consumer = consumer.copy()
+    kept = used[:maximum]
+    load = np.bincount(place, weights=rate, minlength=needed)[:maximum]
+    capacity = group.capacity_of(kept)
+    excess = np.flatnonzero(consumer > kept[-1])
+    for partition in excess[np.argsort(-rate[excess], kind="stable")].tolist():
+        to = int(np.argmin((load + rate[partition]) / capacity))
+        consumer[partition] = kept[to]
+        load[to] += rate[partition]
+    return consumer, needed
+
+
+def too_few(needed: int, maximum: int) -> str:
+    """The sentence on a maximum that is below what a group needs."""
+    return (
+        f"the group needs {needed} consumers, and its maximum is {maximum}: the SLA cannot be kept"
     )
 
 

@@ -7,15 +7,13 @@ from collections import deque
 import numpy as np
 
 from balancer.allocation.packing.exact import exact
-from balancer.allocation.packing.least_loaded import least_loaded
-from balancer.allocation.packing.naming import keep_names
 from balancer.allocation.packing.parameters import RepairParameters
 from balancer.allocation.packing.repair import repair
 from balancer.autoscaling.feasibility import warnings_of
 from balancer.autoscaling.forecast import Forecast
 from balancer.autoscaling.group import Group
 from balancer.autoscaling.parameters import AutoscalingParameters
-from balancer.autoscaling.policy import Decision, become, stay
+from balancer.autoscaling.policy import Decision, at_most, become, stay, too_few
 from balancer.autoscaling.scores import rscore
 from balancer.problem.deadline import Deadline
 from cluster_model.snapshot import Bools, Floats, Ints
@@ -95,17 +93,13 @@ class RepairPolicy:
         p = self.parameters
         homeless = int((group.consumer < 0).sum())
         missing = p.minimum - group.consumers
+        surplus = group.consumers - p.maximum
         bad = self._overloaded(group, rate)
-        if not homeless and missing <= 0 and not bad.any():
+        if not homeless and missing <= 0 and surplus <= 0 and not bad.any():
             return None
-        packed = self._packed(group, rate, p.target) if group.blocking else self._kept(group, rate)
-        packed, needed = self._limited(group, packed, rate)
+        packed, needed = at_most(group, self._kept(group, rate), rate, p.maximum)
         if needed > p.maximum:
-            warnings = (
-                *warnings,
-                f"the group needs {needed} consumers, and its maximum is {p.maximum}: "
-                "the SLA cannot be kept",
-            )
+            warnings = (*warnings, too_few(needed, p.maximum))
         if homeless:
             reason = f"{plural(homeless, 'partition')} without a consumer"
         elif bad.any():
@@ -116,10 +110,12 @@ class RepairPolicy:
                 f"{group.load(group.consumer, rate)[worst]:.0f} events/s of "
                 f"{group.capacity[worst]:.0f}"
             )
+        elif surplus > 0:
+            reason = f"more consumers than the maximum of {p.maximum}"
         else:
             reason = f"fewer consumers than the minimum of {p.minimum}"
         # idle consumers stay until nothing has too much
-        keep = min(max(group.consumers, p.minimum), max(p.maximum, group.consumers))
+        keep = min(max(group.consumers, p.minimum), p.maximum)
         decision = become(group, packed, reason, keep=keep, warnings=warnings)
         return decision if decision else None
 
@@ -129,6 +125,7 @@ class RepairPolicy:
         load = group.load(group.consumer, rate)
         lag = group.load(group.consumer, group.lag)
         read = group.load(group.consumer, np.ones(len(rate)))
+        relieved = (read > 1) | ((read == 1) & (group.capacity < group.largest))
         spare = np.maximum(group.capacity - load, 1e-9)
         burst = load * self._burst
         within = self._within(group)
@@ -139,7 +136,7 @@ class RepairPolicy:
         if len(group.speed) and np.isfinite(group.byte_capacity):
             limit = group.capacity * group.byte_capacity / group.new_capacity * p.fill
             bad |= group.load(group.consumer, group.speed) > limit
-        found: Bools = bad & (read > 1)
+        found: Bools = bad & relieved
         return found
 
     def _saved(self, group: Group, now: float, warnings: tuple[str, ...]) -> Decision:
@@ -155,7 +152,7 @@ class RepairPolicy:
         if self._must_wait(group):
             return stay(group, "only over-provisioning can keep the SLA", warnings)
         highest = np.max([rates for _, rates in self._recent], axis=0)
-        packed = self._packed(group, highest, p.shrink)
+        packed = self._packed(group, highest, p.shrink, RepairParameters(bin_price=self._price))
         saved = used - len(np.unique(packed))
         worth = saved * p.price_per_consumer * p.horizon / 60
         cost = p.price_per_rscore * rscore(highest, group.consumer, packed, group.new_capacity)
@@ -170,45 +167,48 @@ class RepairPolicy:
             warnings=warnings,
         )
 
-    def _packed(self, group: Group, rate: Floats, fill: float) -> Ints:
-        """An assignment with few consumers and few moves, and even if moving more costs nothing."""
+    def _kept(self, group: Group, rate: Floats) -> Ints:
+        """An assignment for more load: no consumer is saved, and only those leave one that must.
+
+        A blocking rebalance stops all partitions anyway: then all consumers above `target` give
+        some away, so that the next rebalance comes later.
+        """
         p = self.parameters
-        price = p.price_per_consumer * p.horizon / 60 / max(p.price_per_rscore, 1e-9)
+        fill = p.target if group.blocking else p.fill
+        # a maximum is kept at any price
+        surplus = group.consumers > p.maximum
+        price = 1 + rate.sum() / group.new_capacity if surplus else self._price
+        return self._packed(
+            group,
+            rate,
+            fill,
+            RepairParameters(bin_price=price, headroom=1 - p.target / fill, spread=group.blocking),
+            at_least=min(group.consumers, p.maximum),
+        )
+
+    @property
+    def _price(self) -> float:
+        """What a consumer less is worth, in Rscore."""
+        p = self.parameters
+        return min(p.price_per_consumer * p.horizon / 60 / max(p.price_per_rscore, 1e-9), 1e9)
+
+    def _packed(
+        self,
+        group: Group,
+        rate: Floats,
+        fill: float,
+        parameters: RepairParameters,
+        at_least: int = 0,
+    ) -> Ints:
+        """An assignment with few consumers and few moves."""
+        p = self.parameters
         # what a rebalance adds, as Algorithm 2: more consumers at once rather than one by one
         waits = group.rebalance_seconds if self._must_wait(group) else 0.0
         lag = rate * (self._burst + waits)
         packing = group.packing(self._within(group), fill, rate=rate, lag=lag)
-        repairing = RepairParameters(bin_price=min(price, 1e9))
+        packed = repair(packing, parameters, at_least=at_least)
         if len(rate) <= p.exact_partitions:
-            packed = exact(packing, repairing, deadline=Deadline.after(p.exact_seconds)).bin
-        else:
-            packed = repair(packing, repairing)
-        if group.blocking:
-            even = keep_names(packing, least_loaded(packing))
-            if len(np.unique(even)) <= len(np.unique(packed)):
-                return even
+            found = exact(packing, parameters, deadline=Deadline.after(p.exact_seconds)).bin
+            least = min(at_least, len(np.unique(packed)))
+            packed = found if len(np.unique(found)) >= least else packed
         return packed
-
-    def _kept(self, group: Group, rate: Floats) -> Ints:
-        """An assignment in which only those leave their consumer that must."""
-        p = self.parameters
-        packing = group.packing(self._within(group), p.fill, rate=rate, lag=rate * self._burst)
-        return repair(packing, RepairParameters(bin_price=0, headroom=1 - p.target / p.fill))
-
-    def _limited(self, group: Group, packed: Ints, rate: Floats) -> tuple[Ints, int]:
-        """At most the maximum of consumers, and how many were needed."""
-        p = self.parameters
-        used = np.unique(packed)
-        needed = len(used)
-        if needed <= p.maximum:
-            return packed, needed
-        packed = packed.copy()
-        kept = used[: p.maximum]
-        load = group.load(packed, rate, int(used[-1]) + 1)[kept]
-        capacity = group.capacity_of(kept)
-        excess = np.flatnonzero(packed > kept[-1])
-        for partition in excess[np.argsort(-rate[excess], kind="stable")].tolist():
-            to = int(np.argmin((load + rate[partition]) / capacity))
-            packed[partition] = kept[to]
-            load[to] += rate[partition]
-        return packed, needed

@@ -310,7 +310,8 @@ class _Simulation:
 class Foreseeing:
     """The oracle: knows what arrives in the next interval, and has the fewest consumers for it.
 
-    It is what no policy can reach, in a setting where changes take no time.
+    Changes take it no time. It processes what arrives in an interval within `seconds`. This is no
+    bound: one that lets events wait for longer, where the SLA allows it, may have fewer consumers.
 
     Parameters
     ----------

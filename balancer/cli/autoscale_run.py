@@ -125,6 +125,10 @@ def run(
             help=f"Topic they are published to; {TOPIC} by default.",
         ),
     ] = None,
+    cooperative: Annotated[
+        bool,
+        typer.Option("--cooperative", help="A rebalance stops only the partitions that move."),
+    ] = False,
     interval: Annotated[str, typer.Option(metavar="DURATION", help="Between rounds.")] = "10s",
     window: Annotated[
         str, typer.Option(metavar="DURATION", help="Over which arrivals are counted.")
@@ -224,7 +228,7 @@ def run(
         reaction_seconds=seconds("--reaction-time", reaction_time),
         window=seconds("--window", window),
         # consumers that follow decisions keep their other partitions through a change
-        blocking=assignor == "range",
+        blocking=assignor == "range" and not cooperative,
         byte_capacity=np.inf if readable is None else readable,
     )
     check_sla(given.sla, working.rebalance_seconds)

@@ -228,6 +228,66 @@ def test_an_item_is_not_alone_in_a_small_bin_if_a_larger_one_holds_it() -> None:
     assert least_loaded(large)[0] == 1
 
 
+@given(packings(2) | packings())
+def test_only_what_no_bin_holds_overfills_one(problem: Packing) -> None:
+    found = repair(problem)
+    for bin_ in np.unique(found).tolist():
+        inside = found == bin_
+        if (problem.size[inside].sum(axis=0) > problem.capacity_of(bin_) + 1e-6).any():
+            sized = inside & (problem.size > 0).any(axis=1)
+            # or a bin that holds it alone is taken by a larger one
+            assert sized.sum() == 1
+            larger = ~(problem.size[sized] <= problem.capacity).all()
+            assert larger
+
+
+def test_a_larger_item_takes_the_place_of_smaller_ones() -> None:
+    problem = Packing(
+        size=np.array([[12.0], [4.0], [4.0]]),
+        owner=np.array([1, 0, 0]),
+        capacity=np.array([10.0]),
+        capacities=np.array([[15.0], [5.0]]),
+    )
+    for found in (repair(problem), exact(problem).bin):
+        assert found[0] == 0
+        assert (found[1:] != 0).all()
+
+
+def test_least_loaded_begins_with_what_the_capacities_allow() -> None:
+    problem = Packing(
+        size=np.full((4, 1), 90.0),
+        owner=np.zeros(4, np.int64),
+        capacity=np.array([100.0]),
+        capacities=np.array([[400.0]]),
+    )
+    assert least_loaded(problem).tolist() == [0, 0, 0, 0]
+    # two bins of 50 cannot hold 80, a third of 100 can
+    mixed = Packing(
+        size=np.array([[80.0], [20.0]]),
+        owner=np.zeros(2, np.int64),
+        capacity=np.array([100.0]),
+        capacities=np.array([[50.0], [50.0]]),
+    )
+    assert least_loaded(mixed)[0] == 2
+
+
+@pytest.mark.parametrize("fit", ["best", "worst"])
+def test_rounding_decides_between_no_bins(fit: str) -> None:
+    """The same packing whether sizes are of 100 or, without rounding, of 128."""
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+        size = rng.integers(0, 60, (20, 1)).astype(np.float64)
+        found = [
+            any_fit(
+                Packing(size=size * k, owner=np.full(20, -1), capacity=np.array([100.0 * k])),
+                fit,
+                decreasing=True,
+            ).tolist()
+            for k in (1.0, 0.1, 1 / 3)
+        ]
+        assert found[0] == found[1] == found[2]
+
+
 def test_algorithm_1_step_by_step() -> None:
     # bins in order of what they hold: 1 (7), 0 (6); the 1 and 2 of bin 0 go to bin 1, whose
     # remaining 3 hold them; the 3 stays

@@ -14,6 +14,8 @@ from balancer.autoscaling.baselines import Fixed, Keda, LatencyAware, Linear, vi
 from balancer.autoscaling.errors import AutoscalingError
 from balancer.autoscaling.group import Group
 from balancer.autoscaling.parameters import AutoscalingParameters
+from balancer.autoscaling.policies import POLICIES
+from balancer.autoscaling.policies import policy as named
 from balancer.autoscaling.policy import become, evenly
 from balancer.autoscaling.repairing import RepairPolicy
 
@@ -199,6 +201,97 @@ def test_what_ours_decides_can_be_done(
     assert set(range(running, running + found.start)) <= set(found.consumer.tolist())
     assert running + found.start - len(found.stop) <= max(maximum, running)
     assert found.moves == (found.consumer != state.consumer).sum()
+
+
+def crowded(blocking: bool) -> Group:
+    """20 consumers of 5 partitions each, on average two thirds used; the first has too much."""
+    rate = np.random.default_rng(0).uniform(5, 19, 100)
+    rate[0] += 100 - rate[:5].sum()
+    return group(
+        rate.tolist(),
+        np.repeat(np.arange(20), 5).tolist(),
+        [100.0] * 20,
+        rebalance_seconds=0.05,
+        reaction_seconds=3.0,
+        blocking=blocking,
+    )
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+@pytest.mark.parametrize("exact_partitions", [0, 20])
+def test_only_what_must_moves(blocking: bool, exact_partitions: int) -> None:
+    policy = RepairPolicy(AutoscalingParameters(exact_partitions=exact_partitions))
+    state = group([60, 45, 20, 15], [0, 0, 1, 1], [100.0, 100.0], blocking=blocking)
+    assert policy.decide(state, 0.0).moves == 1
+    found = RepairPolicy().decide(crowded(blocking), 0.0)
+    # those above 90 % are the first and, if all stop anyway, another one
+    assert found.moves == 1 + blocking
+    assert not found.start
+    assert not found.stop
+
+
+def test_what_grows_is_not_packed_into_fewer_consumers() -> None:
+    policy = RepairPolicy()
+    state = crowded(blocking=True)
+    consumer = policy.decide(state, 0.0).consumer
+    for second in range(1, 4):
+        again = policy.decide(
+            group(state.rate.tolist(), consumer.tolist(), [100.0] * 20, reaction_seconds=3.0),
+            second,
+        )
+        assert not again
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_a_consumer_with_next_to_nothing_is_saved(blocking: bool) -> None:
+    rate, consumer = [], []
+    for c in range(7):
+        rate += [20 + c / 2, 25, 15, 17 - c / 2]
+        consumer += [c] * 4
+    state = group([*rate, 1], [*consumer, 7], [100.0] * 8, blocking=blocking)
+    found = RepairPolicy().decide(state, 0.0)
+    assert found.moves == 1
+    assert "1 consumer can be saved" in found.reason
+
+
+@pytest.mark.parametrize("name", ["repair", "latency-aware", "latency-aware-1"])
+@pytest.mark.parametrize(
+    ("rate", "consumer", "capacity"),
+    [
+        ([80, 5, 15], [0, 0, 1], [50.0, 50.0]),
+        ([80], [0], [50.0]),
+        ([80, 20], [-1, -1], [50.0, 50.0]),
+        # only the first holds what the second has
+        ([120, 90, 90], [1, 0, 0], [200.0, 50.0]),
+    ],
+)
+def test_what_a_larger_consumer_can_process_goes_there(
+    name: str, rate: list[float], consumer: list[int], capacity: list[float]
+) -> None:
+    state = group(rate, consumer, capacity)
+    found = named(name, AutoscalingParameters(sla=1.0)).decide(state, 0.0)
+    count = len(capacity) + found.start
+    load = state.load(found.consumer, state.rate, count)
+    assert (load <= state.capacity_of(np.arange(count))).all()
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_bounds_are_those_of_every_policy(name: str) -> None:
+    state = group([85] * 4, [0, 1, 2, 3], [100.0] * 4, lag=np.full(4, 50.0))
+    fewer = named(name, AutoscalingParameters(sla=1.0, maximum=3)).decide(state, 0.0)
+    assert 4 + fewer.start - len(fewer.stop) == 3
+    assert not set(fewer.consumer.tolist()) & set(fewer.stop)
+    assert any("maximum is 3" in warning for warning in fewer.warnings)
+    more = named(name, AutoscalingParameters(sla=1.0, minimum=6)).decide(state, 0.0)
+    assert 4 + more.start - len(more.stop) == 6
+
+
+def test_a_maximum_below_what_runs_moves_no_more_than_must() -> None:
+    state = group([30, 20, 10, 5], [0, 1, 2, 3], [100.0] * 4)
+    found = RepairPolicy(AutoscalingParameters(maximum=3)).decide(state, 0.0)
+    assert found.stop == (3,)
+    assert found.moves == 1
+    assert found.reason == "more consumers than the maximum of 3"
 
 
 def test_become_names_new_consumers_without_gaps() -> None:

@@ -7,18 +7,19 @@ from collections.abc import Collection
 
 import numpy as np
 
-from balancer.allocation.packing.problem import Packing
+from balancer.allocation.packing.problem import ROUNDING, Packing
 from cluster_model.snapshot import Floats, Ints
 
-# Share of a capacity by which sums may exceed it through rounding.
-_ROUNDING = 1e-9
+# Digits of what is left in a bin that count when bins are compared.
+_DIGITS = 9
 
 
 class Bins:
     """The open bins of a new packing, and the items in them.
 
     Sizes and what is left are shares of the capacity of a usual bin. With several dimensions,
-    what is left is the share of the scarcest one.
+    what is left is the share of the scarcest one. Of bins with equally much left, but for rounding,
+    the one that was opened first counts as the first.
 
     Parameters
     ----------
@@ -47,7 +48,7 @@ class Bins:
         self.share: list[float] = scaled.max(axis=1).tolist()
         self.sizes: list[list[float]] = scaled.tolist()
         self._single = problem.size.shape[1] == 1
-        self._headroom = headroom - _ROUNDING
+        self._headroom = headroom - ROUNDING
         self._left: dict[int, list[float]] = {}
         # the open bins by what is left, and of equal ones by when they were opened
         self._order: list[tuple[float, int, int]] = []
@@ -132,19 +133,27 @@ class Bins:
         The function h of the seed (000, Eq. 14). Bins that cannot hold the item are passed over,
         unless none can.
         """
+        found = self.closed_for(item)
+        if found < 0:
+            before = int(self.problem.owner[item])
+            found = before if before >= 0 and before not in self.items else self._next_free()
+        return self.open(found)
+
+    def closed_for(self, item: int) -> int:
+        """The closed bin that :meth:`open_for` opens if one can hold the item; else -1."""
         before = int(self.problem.owner[item])
-        if before >= 0 and before not in self.items and self._holds(before, item):
-            return self.open(before)
+        if before >= 0 and before not in self.items and self.holds(before, item):
+            return before
         free = self._next_free()
         for bin_ in range(free, len(self.problem.capacities)):
-            if bin_ not in self.items and self._holds(bin_, item):
-                return self.open(bin_)
-        if self._holds(len(self.problem.capacities), item):
-            bin_ = max(free, len(self.problem.capacities))
-            while bin_ in self.items:
-                bin_ += 1
-            return self.open(bin_)
-        return self.open(before if before >= 0 and before not in self.items else free)
+            if bin_ not in self.items and self.holds(bin_, item):
+                return bin_
+        if not self.holds(len(self.problem.capacities), item):
+            return -1
+        bin_ = max(free, len(self.problem.capacities))
+        while bin_ in self.items:
+            bin_ += 1
+        return bin_
 
     def put(self, item: int, bin_: int) -> None:
         """Put an item into an open bin, whether it fits or not."""
@@ -174,10 +183,10 @@ class Bins:
     def best(self, item: int, besides: Collection[int] = ()) -> int:
         """The bin, other than `besides`, where the item leaves least; -1 if it fits into none."""
         if self._single:
-            at = bisect_left(self._order, (self.share[item] + self._headroom, -1, -1))
-            for place in range(at, len(self._order)):
+            least = round(self.share[item] + self._headroom, _DIGITS)
+            for place in range(bisect_left(self._order, (least, -1, -1)), len(self._order)):
                 bin_ = self._order[place][2]
-                if bin_ not in besides:
+                if bin_ not in besides and self.fits(item, bin_):
                     return bin_
             return -1
         left = self._where_fits(item)
@@ -191,7 +200,6 @@ class Bins:
         if self._single:
             if not self._order:
                 return -1
-            # of bins with equally much left, the one opened first
             most = self._order[-1][0]
             bin_ = self._order[bisect_left(self._order, (most, -1, -1))][2]
             return bin_ if self.fits(item, bin_) else -1
@@ -204,7 +212,7 @@ class Bins:
         fits = np.ones(self._opened, np.bool_)
         for left, size in zip(table, self.sizes[item], strict=True):
             fits &= left >= size + self._headroom
-        return np.where(fits, table.min(axis=0), np.nan)
+        return np.where(fits, table.min(axis=0).round(_DIGITS), np.nan)
 
     def first(self, item: int) -> int:
         """The bin opened first that the item fits into; -1 if there is none."""
@@ -216,7 +224,7 @@ class Bins:
         return bin_ if bin_ >= 0 and self.fits(item, bin_) else -1
 
     def _entry(self, bin_: int) -> tuple[float, int, int]:
-        return min(self._left[bin_]), self._rank[bin_], bin_
+        return round(min(self._left[bin_]), _DIGITS), self._rank[bin_], bin_
 
     def _change(self, bin_: int, item: int, sign: float) -> None:
         del self._order[bisect_left(self._order, self._entry(bin_))]
@@ -235,7 +243,7 @@ class Bins:
         if not self._single:
             self._table[:, self._rank[bin_]] = self._left[bin_]
 
-    def _holds(self, bin_: int, item: int) -> bool:
+    def holds(self, bin_: int, item: int) -> bool:
         """Whether the bin, empty, could hold an item."""
         pairs = zip(self.sizes[item], self.capacity(bin_), strict=True)
         return all(size + self._headroom <= capacity for size, capacity in pairs)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from balancer.allocation.packing.problem import Packing
+from balancer.allocation.packing.problem import ROUNDING, Packing
 from cluster_model.snapshot import Floats
-
-_ROUNDING = 1e-9
 
 
 def fewest_bins(problem: Packing) -> int:
@@ -36,11 +34,11 @@ def _l2(share: Floats) -> int:
     # each threshold a: items above 1 - a need a bin of their own, those above 1/2 one each
     a = np.concatenate([[0.0], np.unique(s[s <= 0.5])])
     half = np.searchsorted(s, 0.5, side="right")
-    alone = np.searchsorted(s, 1.0 - a + _ROUNDING, side="right")
+    alone = np.searchsorted(s, 1.0 - a + ROUNDING, side="right")
     alone = np.maximum(alone, half)
     small = np.searchsorted(s, a, side="left")
     single = alone - half
     room = single - (total[alone] - total[half])
     spilled = total[half] - total[small] - room
-    bins = len(s) - half + np.maximum(np.ceil(spilled - _ROUNDING * len(s)), 0)
+    bins = len(s) - half + np.maximum(np.ceil(spilled - ROUNDING * len(s)), 0)
     return int(bins.max())

@@ -47,7 +47,7 @@ def exact(
     Parameters
     ----------
     problem
-        The packing problem. An item larger than a bin has one to itself.
+        The packing problem. An item larger than all kinds of bins has one to itself.
     parameters
         The price of a bin; and how the start is found.
     deadline
@@ -83,8 +83,8 @@ def exact(
     n = items * bins
     capacity = np.array([problem.capacity_of(b) for b in names.tolist()])
     share = problem.size[i] / capacity[j]
-    # items that are larger than a bin fill it, so that nothing can join them
-    share = np.where((share > 1).any(axis=1)[:, None], 1.0, share)
+    # items that are larger than all bins fill one, so that nothing can join them
+    share = np.where(problem.too_large[i][:, None], 1.0, share)
     # and items without a size need an open bin, too
     share = np.hstack([share, np.full((n, 1), 1.0 / items)])
     resources = share.shape[1]

@@ -32,7 +32,7 @@ def modified_any_fit(
     (P,) int
         The bin of each item.
     """
-    bins, choose = Bins(problem), FITS[fit]
+    bins, choose, too_large = Bins(problem), FITS[fit], problem.too_large
     share = bins.share
     held: dict[int, list[int]] = defaultdict(list)
     for item, owner in enumerate(problem.owner.tolist()):
@@ -47,7 +47,9 @@ def modified_any_fit(
             continue
         bins.open(owner)
         stays = 0
-        while stays < len(items) and (stays == 0 or bins.fits(items[stays], owner)):
+        while stays < len(items) and (
+            bins.fits(items[stays], owner) or (stays == 0 and too_large[items[0]])
+        ):
             bins.put(items[stays], owner)
             stays += 1
         homeless += items[stays:]

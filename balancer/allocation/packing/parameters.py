@@ -16,6 +16,8 @@ class RepairParameters(BaseModel):
         fewer the bins.
     headroom
         Share of a bin that items which move in leave free, so that it is not too full again soon.
+    spread
+        Whether items that must move go where most is left, rather than where they leave least.
     exact_items
         Items in a bin up to which all of their subsets are considered for leaving it.
     tries
@@ -31,6 +33,7 @@ class RepairParameters(BaseModel):
 
     bin_price: float = Field(default=1.0, ge=0, le=1e9)
     headroom: float = Field(default=0.0, ge=0, lt=1)
+    spread: bool = False
     exact_items: int = Field(default=12, ge=1, le=20)
     tries: int = Field(default=64, ge=0, le=10**9)
     exchange_bins: int = Field(default=64, ge=0, le=10**9)

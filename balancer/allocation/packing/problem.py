@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from balancer.allocation.errors import AllocationError
-from cluster_model.snapshot import Floats, Ints
+from cluster_model.snapshot import Bools, Floats, Ints
+
+# Share of a capacity by which sums may exceed it through rounding.
+ROUNDING = 1e-9
 
 
 def _no_floats() -> Floats:
@@ -19,7 +22,7 @@ class Packing:
     """P items of R dimensions, and the bins that they are in (seed 000, Section III).
 
     Bins are numbered from 0. There are as many as needed: bins beyond those of `capacities` hold
-    `capacity`. An item that is larger than a bin may be alone in one.
+    `capacity`. An item that is larger than all kinds of bins may be alone in one.
 
     Parameters
     ----------
@@ -85,6 +88,23 @@ class Packing:
             raise AllocationError(
                 f"packing, owner, row {row}: {self.owner[row]} found, -1 or more expected"
             )
+
+    @property
+    def kinds(self) -> Floats:
+        """(K, R) what each kind of bin holds."""
+        return np.unique(np.vstack([self.capacities, self.capacity]), axis=0)
+
+    @property
+    def too_large(self) -> Bools:
+        """(P,) which items no kind of bin holds."""
+        left = np.arange(len(self.size))
+        for kind in self.kinds[::-1]:
+            left = left[(self.size[left] > kind * (1 + ROUNDING)).any(axis=1)]
+            if not len(left):
+                break
+        found = np.zeros(len(self.size), np.bool_)
+        found[left] = True
+        return found
 
     def capacity_of(self, bin_: int) -> Floats:
         """(R,) what a bin holds."""

@@ -23,11 +23,14 @@ from cluster_model.snapshot import Ints
 _TINY = 1e-9
 
 
-def repair(problem: Packing, parameters: RepairParameters | None = None) -> Ints:
+def repair(
+    problem: Packing, parameters: RepairParameters | None = None, *, at_least: int = 0
+) -> Ints:
     """Pack items again, starting from the bins that they are in.
 
     1. Bins that are too full lose the items with the least weight that suffice.
-    2. These and new items go where they leave least room, the largest first.
+    2. These and new items go where they leave least room, or where most is left, the largest first.
+       One that only a bin of another kind holds takes the place of smaller ones there.
     3. Bins are emptied, the cheapest first, while that moves less than a bin is worth: each item
        goes where it leaves least room, if necessary in exchange for one that fits elsewhere.
     4. If bins still cannot be emptied one by one, those with most left are packed together, ever
@@ -39,32 +42,41 @@ def repair(problem: Packing, parameters: RepairParameters | None = None) -> Ints
         The packing problem.
     parameters
         What a bin is worth, and how much is tried.
+    at_least
+        Bins are emptied only while there are more.
 
     Returns
     -------
     (P,) int
         The bin of each item.
     """
-    return _Repair(problem, parameters or RepairParameters()).run()
+    return _Repair(problem, parameters or RepairParameters(), at_least).run()
 
 
 class _Repair:
     """One repair: the bins so far, and what moves would cost."""
 
-    def __init__(self, problem: Packing, parameters: RepairParameters) -> None:
+    def __init__(self, problem: Packing, parameters: RepairParameters, at_least: int) -> None:
         self.problem, self.parameters = problem, parameters
         self.bins = Bins(problem, parameters.headroom)
         self.owner: list[int] = problem.owner.tolist()
         self.weight: list[float] = (problem.weight / problem.capacity[0]).tolist()
         # weight of the items of each bin that are where they were
         self.at_home: dict[int, float] = defaultdict(float)
-        self.fewest = fewest_bins(problem)
+        self.too_large = problem.too_large
+        self.fewest = max(fewest_bins(problem), at_least)
 
     def run(self) -> Ints:
-        homeless = self._keep()
-        for item in sorted(homeless, key=lambda i: (-self.bins.share[i], i)):
-            bin_ = self.bins.best(item)
-            self._put(item, bin_ if bin_ >= 0 else self.bins.open_for(item))
+        bins = self.bins
+        choose = bins.worst if self.parameters.spread else bins.best
+        homeless = [(-bins.share[i], i) for i in self._keep()]
+        heapq.heapify(homeless)
+        while homeless:
+            _, item = heapq.heappop(homeless)
+            bin_ = choose(item)
+            if bin_ < 0 and bins.closed_for(item) < 0 and not self.too_large[item]:
+                bin_ = self._cleared(item, homeless)
+            self._put(item, bin_ if bin_ >= 0 else bins.open_for(item))
         if self.parameters.bin_price > 0:
             self._empty()
             self._pack_together()
@@ -83,15 +95,43 @@ class _Repair:
             if self.bins.left(bin_) >= -_TINY:
                 continue
             sized = [i for i in self.bins.items[bin_] if self.bins.share[i] > 0]
-            # a single item leaves a bin that is smaller than usual, if the usual ones hold it
-            alone = sized if self.bins.share[sized[0]] <= 1 else []
-            leaving = self._leaving(bin_) if len(sized) > 1 else alone
+            leaving = self._leaving(bin_) if len(sized) > 1 else []
             for item in leaving:
                 self._take(item)
             homeless += leaving
+            if self.bins.left(bin_) < -_TINY:
+                # what is left does not fit here, but into bins of another kind
+                left = [i for i in sized if self.bins.bin[i] == bin_ and not self.too_large[i]]
+                for item in left:
+                    self._take(item)
+                homeless += left
             if not self.bins.items[bin_]:
                 self.bins.close(bin_)
         return homeless
+
+    def _cleared(self, item: int, homeless: list[tuple[float, int]]) -> int:
+        """The bin where smaller items, which become homeless, make room for one; -1 if nowhere.
+
+        Of all bins that hold the item it is the one that loses least weight.
+        """
+        bins, found, least = self.bins, -1, math.inf
+        gone: list[int] = []
+        for bin_ in [b for b in bins.items if bins.holds(b, item)]:
+            held = bins.items[bin_]
+            smaller = sorted((bins.share[i], i) for i in held if bins.share[i] < bins.share[item])
+            leaving: list[int] = []
+            while smaller and not bins.fits(item, bin_):
+                leaving.append(smaller.pop()[1])
+                self._take(leaving[-1])
+            cost = sum(self.weight[i] for i in leaving)
+            if bins.fits(item, bin_) and cost < least:
+                found, least, gone = bin_, cost, leaving
+            for other in leaving:
+                self._put(other, bin_)
+        for other in gone:
+            self._take(other)
+            heapq.heappush(homeless, (-bins.share[other], other))
+        return found
 
     def _leaving(self, bin_: int) -> list[int]:
         """The items with the least weight without which the others fit, or nearly."""
@@ -242,15 +282,21 @@ class _Repair:
         if -1 in bin_:
             return False
         moves: list[tuple[int, int]] = []
+        over = self._over(group)
         cost = sum(self._move(item, to, moves) for item, to in zip(items, bin_, strict=True))
         emptied = [b for b in group if not self.bins.items[b]]
-        if cost <= self.parameters.bin_price * len(emptied):
+        fits = self._over(group) <= over + _TINY
+        if fits and cost <= self.parameters.bin_price * len(emptied):
             for b in emptied:
                 self.bins.close(b)
             return True
         for item, before in reversed(moves):
             self._move(item, before, [])
         return False
+
+    def _over(self, group: list[int]) -> float:
+        """By how much bins are too full, together."""
+        return sum(max(-self.bins.left(b), 0.0) for b in group)
 
     def _move(self, item: int, to: int, moves: list[tuple[int, int]]) -> float:
         """Move an item; the weight that is added to what moves, negative if it returns."""
