@@ -15,14 +15,13 @@ from balancer.autoscaling.group import Group
 from balancer.autoscaling.policy import Decision, at_most, become, evenly, stay, too_few
 from cluster_model.snapshot import Floats, Ints
 
-
 # More consumers than any group has.
 _ANY = 10**6
 
 
 def _resized(group: Group, count: int, reason: str, minimum: int, maximum: int) -> Decision:
     """A number of consumers, to which Kafka assigns equal numbers of partitions."""
-    warnings = ()
+    warnings: tuple[str, ...] = ()
     if count > maximum:
         warnings = (f"the policy asks for {count} consumers, and the maximum is {maximum}",)
     count = min(max(count, minimum), maximum)

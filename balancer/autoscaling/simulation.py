@@ -296,8 +296,8 @@ class _Simulation:
 class Foreseeing:
     """The oracle: knows what arrives in the next interval, and has the fewest consumers for it.
 
-    Changes take it no time. It processes what arrives in an interval within `seconds`; one that
-    lets events wait for longer, where the SLA allows it, may have fewer consumers: this is no bound.
+    Changes take it no time. It processes what arrives in an interval within `seconds`. This is no
+    bound: one that lets events wait for longer, where the SLA allows it, may have fewer consumers.
 
     Parameters
     ----------

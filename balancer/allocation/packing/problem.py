@@ -9,7 +9,6 @@ import numpy as np
 from balancer.allocation.errors import AllocationError
 from cluster_model.snapshot import Bools, Floats, Ints
 
-
 # Share of a capacity by which sums may exceed it through rounding.
 ROUNDING = 1e-9
 
