@@ -37,7 +37,6 @@ def large_group(partitions: int, consumers: int, seed: int) -> Group:
         capacity=np.full(consumers, capacity),
         new_capacity=capacity,
         rebalance_seconds=0.05,
-        blocking=False,
     )
 
 

@@ -17,7 +17,8 @@ class AutoscalingParameters(BaseModel):
     fill
         Share of its capacity that a consumer may be expected to need before partitions leave it.
     target
-        Share of their capacity up to which consumers are filled when partitions move.
+        Share of their capacity up to which consumers are filled when partitions move; if a
+        rebalance stops all, what is above it moves, too.
     shrink
         The same when a consumer is saved.
     price_per_consumer
@@ -45,7 +46,8 @@ class AutoscalingParameters(BaseModel):
     minimum, maximum
         Fewest and most consumers.
     exact_partitions, exact_seconds
-        Groups of at most so many partitions are packed exactly, for at most so long.
+        Groups of at most so many partitions are packed exactly, for at most so long, unless that
+        saves a consumer of a group that grows.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
