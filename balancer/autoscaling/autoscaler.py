@@ -91,7 +91,7 @@ class Autoscaler:
     scaler
         Carries it out; without one, rounds only decide.
     publish
-        Told of each decision: consumers needed, and consumers that run.
+        Called with each decision: consumers needed, and consumers that run.
     assignor
         How consumers share partitions once their number is right: ``packed`` and ``assigned`` if
         they follow the decision, ``range`` if Kafka's range assignor divides them by their number.
@@ -148,13 +148,13 @@ class Autoscaler:
             c.seen = done if done.observation is not None else c.seen
         return done
 
-    def run(self, stop: threading.Event, interval: float, tell: Callable[[Round], None]) -> None:
+    def run(self, stop: threading.Event, interval: float, report: Callable[[Round], None]) -> None:
         """Make rounds until stopped, one per interval."""
         if not 0 < interval < np.inf:
             raise AutoscalingError(f"interval: {interval:g} found, seconds above 0 expected")
         while not stop.is_set():
             began = self._clock()
-            tell(self.round())
+            report(self.round())
             stop.wait(max(0.0, began + interval - self._clock()))
 
     def _round(self, at: float) -> Round:

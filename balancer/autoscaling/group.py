@@ -51,7 +51,7 @@ class Group:
         Highest rate of each partition in the next minutes by a model of its history; empty if
         there is none.
     partition_names, consumer_names
-        Names for messages; numbers are told where they are empty.
+        Names for messages; numbers are used where they are empty.
 
     Raises
     ------

@@ -97,8 +97,8 @@ class KafkaObserver:
     clock
         Seconds that never go back.
     members
-        Which partitions each consumer reads, if Kafka does not know that, as they are told by a
-        control topic.
+        Which partitions each consumer reads, if Kafka does not know that, as with a control
+        topic.
     speeds
         Bytes/s that are written to partitions; without it they are not limited.
     """
@@ -116,7 +116,7 @@ class KafkaObserver:
     ) -> None:
         self.group, self._topics, self._working = group, tuple(topics), working
         self._connect, self._new, self._clock = connect, new, clock
-        self._told, self._speeds = members, speeds
+        self._own_members, self._speeds = members, speeds
         self._looks: deque[_Look] = deque()
 
     def observe(self) -> Observation:
@@ -133,13 +133,13 @@ class KafkaObserver:
         """
         with self._connect() as ask:
             members: Mapping[str, Sequence[Partition]] = self._members(ask)
-            if self._told is not None:
+            if self._own_members is not None:
                 if members:
                     raise AutoscalingError(
                         f"group {shown(self.group)} has members that Kafka assigns partitions to, "
                         "only consumers with a control topic expected"
                     )
-                members = self._told()
+                members = self._own_members()
             committed = self._committed(ask)
             topics = self._topics or tuple(sorted({topic for topic, _ in committed}))
             if not topics:
@@ -321,12 +321,12 @@ class KafkaObserver:
             else:
                 expired += at < start[p]
                 lag[row] = end[p] - max(at, start[p])
-        told = (
+        counted = (
             (never, "never committed: counted without lag"),
             (expired, "committed below the oldest record: lag counted from there"),
             (beyond, "committed beyond the end: counted without lag"),
         )
-        return lag, tuple(f"{plural(n, 'partition')} {text}" for n, text in told if n)
+        return lag, tuple(f"{plural(n, 'partition')} {text}" for n, text in counted if n)
 
 
 def partitions_of(ask: Ask, topics: Sequence[str]) -> list[Partition]:

@@ -223,8 +223,8 @@ class _Simulation:
         stays = [self.consumers[n] for n in numbers if n not in leaving]
         for _ in range(decision.start):
             numbers.append(self._start(now + s.start_seconds))
-        told = now + (s.start_seconds if decision.start else 0.0)
-        at = max([told, *(self._heartbeat_after(c, told) for c in stays)])
+        known = now + (s.start_seconds if decision.start else 0.0)
+        at = max([known, *(self._heartbeat_after(c, known) for c in stays)])
         reader = [numbers[c] if c >= 0 else -1 for c in decision.consumer.tolist()]
         # a consumer that leaves stops reading
         self.reader = [-1 if r in leaving else r for r in self.reader]

@@ -265,14 +265,14 @@ def run(
             name="counterpoise autoscale run",
             session=_SESSION_SECONDS,
         )
-    told = None
+    controller = None
     if assignor == "assigned":
         if once and not dry_run:
             raise CommandError(
                 "--once: goes with --assignor assigned only if --dry-run is given, as consumers "
                 "stop without a controller that stays"
             )
-        told = GroupController(bootstrap_server, group, vote, maximum, properties=properties)
+        controller = GroupController(bootstrap_server, group, vote, maximum, properties=properties)
     speeds = None
     if readable is not None:
         speeds = PublishedSpeeds(bootstrap_server, properties, write_speeds or TOPIC, timeout)
@@ -282,8 +282,8 @@ def run(
         names,
         working,
         # the consumers that this starts may be the group's first
-        new=command is not None or told is not None,
-        members=None if told is None else told.members,
+        new=command is not None or controller is not None,
+        members=None if controller is None else controller.members,
         speeds=speeds,
     )
     stop = threading.Event()
@@ -308,7 +308,7 @@ def run(
             say(f"KEDA's external scaler for group {group} at {server.address}")
             publish = partial(_publish, server.publish, group, limits)
         # consumers that are processes of this one leave while it still listens
-        for part in (vote, told):
+        for part in (vote, controller):
             if part is not None:
                 stack.enter_context(part)
 
@@ -320,8 +320,8 @@ def run(
             stack.callback(replicas.close)
             scaler = Scaler(replicas, limits, dry_run, may_write)
         assign = None
-        if told is not None:
-            assign = told.assign
+        if controller is not None:
+            assign = controller.assign
         elif assignor == "packed" and not dry_run:
             writer = DecisionWriter(
                 connect,

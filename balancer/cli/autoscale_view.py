@@ -102,5 +102,5 @@ def _listed(observation: Observation, rows: Ints, rate: Floats) -> str:
 
 
 def _warnings(observation: Observation, decision: Decision) -> list[RenderableType]:
-    told = (*decision.warnings, *observation.notes)
-    return [Text("\n".join(f"Warning: {sentence}" for sentence in told))] if told else []
+    sentences = (*decision.warnings, *observation.notes)
+    return [Text("\n".join(f"Warning: {sentence}" for sentence in sentences))] if sentences else []

@@ -10,7 +10,7 @@ class Generation(NamedTuple):
     """What Kafka compares with the group before it takes a transaction's offsets.
 
     It refuses them if the group has gone on without the member, or has assigned its partitions
-    anew meanwhile.
+    again meanwhile.
 
     Parameters
     ----------

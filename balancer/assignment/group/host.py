@@ -173,7 +173,7 @@ class Host:
         return self._leader.assign(leader, joined, partitions if ends is None else ends)
 
     def _follow(self, assigned: Assigned) -> None:
-        """Make the copies on this member those that the leader wants."""
+        """Make the copies on this member those that the leader requires."""
         if assigned.lost:
             self._followed = self._probe_at = None
             # Others may run these tasks by now, and have shut this member out.

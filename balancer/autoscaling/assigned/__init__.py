@@ -1,4 +1,4 @@
-"""Consumers that read what a controller tells them, through a control topic."""
+"""Consumers that read what a controller assigns to them through a control topic."""
 
 from balancer.autoscaling.assigned.consumer import AssignedConsumer
 from balancer.autoscaling.assigned.controller import GroupController

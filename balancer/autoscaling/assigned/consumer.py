@@ -1,4 +1,4 @@
-"""A consumer that reads what its controller tells it, and stops by itself without one."""
+"""A consumer that reads what its controller assigns, and stops by itself without one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from metrics_reporter.clocks import boot_clock
 log = logging.getLogger("counterpoise.assigned")
 
 Told = Callable[[frozenset[Partition]], None]
-# Between two looks at what was told, and longest wait for a record or a message.
+# Between two looks at what is assigned, and longest wait for a record or a message.
 _SLICE = 0.05
 
 
@@ -219,7 +219,7 @@ class AssignedConsumer:
             self._position[record.topic(), record.partition()] = record.offset() + 1
 
     def _look(self) -> None:
-        """Do what was told, and commit if it is time."""
+        """Begin and end what the assignment says, and commit if it is time."""
         now = boot_clock()
         self._next_look = now + _SLICE
         with self._lock:
@@ -322,7 +322,7 @@ class AssignedConsumer:
         log.debug("consumer %s: %s", self.name, error.str())
 
     def _talk(self) -> None:
-        """Send heartbeats and hear what is told, until closed; then say goodbye."""
+        """Send heartbeats and receive assignments until closed; then say goodbye."""
         beat_at = float("-inf")
         while not self._closing.is_set():
             try:

@@ -41,7 +41,7 @@ class Vote(Protocol):
 class GroupController:
     """Carries assignments out through the control topic of a group, in a thread of its own.
 
-    It sends only while the vote is held, so one controller speaks at a time; whoever takes over
+    It sends only while the vote is held, so one controller speaks at a time; one that takes over
     first asks what consumers hold. How that is safe, and why every wait ends, is said in
     :class:`~balancer.autoscaling.assigned.coordinator.Coordinator`.
 

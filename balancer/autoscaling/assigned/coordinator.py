@@ -1,4 +1,4 @@
-"""What a controller knows of its consumers, and what it tells them; knows neither Kafka nor clocks.
+"""What a controller knows of its consumers and assigns to them; knows neither Kafka nor clocks.
 
 Its guarantee: no partition is read by two consumers at a time, whatever messages are lost,
 delayed, doubled or reordered, and whichever consumer or controller dies.
@@ -29,7 +29,7 @@ class _Peer:
     held: frozenset[Partition] | None = None
     # what assignments that it may not have seen yet allow it to read
     sent: dict[int, frozenset[Partition]] = field(default_factory=dict)
-    told: frozenset[Partition] | None = None
+    latest: frozenset[Partition] | None = None
     # since when it is to stop something
     stopping: float | None = None
 
@@ -48,7 +48,7 @@ class Coordinator:
     answers. The controller counts it from the reception of that heartbeat, which is later, and
     longer by `drift`, as clocks do not run equally fast. So the consumer stops first.
 
-    **Synchronization.** A new controller does not know what consumers were told before. It
+    **Synchronization.** A new controller does not know what was assigned before. It
     answers their heartbeats with assignments that change nothing and carry its epoch: after that
     they accept none of an earlier one, and say what they hold. Until all leases that an earlier
     controller can have given are over, nothing is moved. Each answers a heartbeat that was
@@ -129,12 +129,12 @@ class Coordinator:
         for id_, peer in self._peers.items():
             partitions = given.get(id_)
             self._note_stop(peer, partitions, now)
-            news = partitions is not None and partitions != peer.told
+            news = partitions is not None and partitions != peer.latest
             late = peer.stopping is not None and now > peer.stopping + s.stop_seconds
             if late or not self._is_heard(peer, now) or not (peer.unanswered or news):
                 continue
             self._number += 1
-            peer.unanswered, peer.answered, peer.told = False, peer.heard, partitions
+            peer.unanswered, peer.answered, peer.latest = False, peer.heard, partitions
             peer.sent[self._number] = partitions or frozenset()
             message = Assignment(
                 id=id_,

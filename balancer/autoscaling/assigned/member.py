@@ -21,7 +21,7 @@ class Change(NamedTuple):
 class Member:
     """The consumer's half of the protocol.
 
-    It may process records of a partition only while it is told to read it, and until its lease
+    It may process records of a partition only while it is assigned, and until its lease
     ends: `lease_seconds` after it *sent* the heartbeat that the last assignment answers. The
     controller counts the same time from the moment at which it received that heartbeat, which is
     later. So the consumer always stops first, and no clocks need to agree: they only need to run

@@ -76,7 +76,7 @@ class Heartbeat(_Message):
 
 
 class Assignment(_Message):
-    """The controller tells a consumer what to read, and for how long that is certain.
+    """What a consumer is to read, and for how long that is certain; sent by the controller.
 
     Parameters
     ----------

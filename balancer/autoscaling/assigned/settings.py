@@ -1,4 +1,4 @@
-"""Tunable numbers of consumers that are told what to read, and of their controller."""
+"""Tunable numbers of consumers with a control topic, and of their controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to tell a HorizontalPodAutoscaler so that it runs the number of pods that was decided."""
+"""The metric with which a HorizontalPodAutoscaler runs the number of pods that was decided."""
 
 from __future__ import annotations
 

@@ -263,15 +263,15 @@ class KedaScaler:
         return self._messages["GetMetricsResponse"](metricValues=[found])
 
     async def _stream_is_active(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        changed, told = asyncio.Event(), None
+        changed, sent = asyncio.Event(), None
         self._changes.add(changed)
         try:
             while True:
                 changed.clear()
                 sizing = self._sizings.get(await self._group(request, context, known=False))
                 active = None if sizing is None or self._stale(sizing) else sizing.consumers > 0
-                if active is not None and active != told:
-                    told = active
+                if active is not None and active != sent:
+                    sent = active
                     yield self._messages["IsActiveResponse"](result=active)
                 await changed.wait()
         finally:

@@ -220,9 +220,9 @@ class _Membership:
         }
         known = self.newest()
         target = shares(None if known is None else known.decision, joined, partitions)
-        told = json.dumps({"decision": -1 if known is None else known.number}).encode()
+        user_data = json.dumps({"decision": -1 if known is None else known.number}).encode()
         return {
-            id_: ConsumerProtocolAssignment(_VERSION, by_topic(mine), told)
+            id_: ConsumerProtocolAssignment(_VERSION, by_topic(mine), user_data)
             for id_, mine in first_round(target, joined).items()
         }
 
@@ -233,10 +233,10 @@ class _Membership:
         self._assigned = (partitions, _number(assignment.user_data))
 
 
-def _number(told: bytes | None) -> int:
+def _number(user_data: bytes | None) -> int:
     """The number of the decision that an assignment follows; -1 if it does not say."""
     try:
-        number = json.loads(bytes(told or b""))["decision"]
+        number = json.loads(bytes(user_data or b""))["decision"]
     except (ValueError, TypeError, KeyError):
         return -1
     return number if isinstance(number, int) else -1

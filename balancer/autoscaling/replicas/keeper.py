@@ -28,7 +28,7 @@ _PAUSE = 0.1
 def keep(seconds: float, command: list[str]) -> int:
     """Run a command until it ends, or until standard input does; returns its exit code.
 
-    Whatever the consumer has started ends with it: it is told to at once, and killed afterwards.
+    All that the consumer has started ends with it: by SIGTERM at once, by SIGKILL afterwards.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def keep(seconds: float, command: list[str]) -> int:
     def others() -> list[int]:
         return [p for p in marked(mark) if p not in (os.getpid(), child.pid)]
 
-    def tell(number: signal.Signals) -> None:
+    def send(number: signal.Signals) -> None:
         apart = [p for p in others() if _group(p) != child.pid]
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, number)
@@ -69,12 +69,12 @@ def keep(seconds: float, command: list[str]) -> int:
 
     def end() -> None:
         ending.wait()
-        tell(signal.SIGTERM)
+        send(signal.SIGTERM)
         deadline = time.monotonic() + seconds
         ended.wait(seconds)
         while others() and time.monotonic() < deadline:
             time.sleep(_PAUSE)
-        tell(signal.SIGKILL)
+        send(signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()
     ender = threading.Thread(target=end, daemon=True)
@@ -89,7 +89,7 @@ def keep(seconds: float, command: list[str]) -> int:
 
 
 def marked(mark: str) -> list[int]:
-    """Ids of the processes with a mark in their environment, where /proc tells it."""
+    """Ids of the processes with a mark in their environment, where /proc shows it."""
     entry = f"{MARK_VARIABLE}={mark}".encode()
     found = []
     for place in Path("/proc").glob("[0-9]*/environ") if mark else ():

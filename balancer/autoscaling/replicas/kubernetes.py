@@ -201,7 +201,7 @@ class KubernetesReplicas:
         return marked
 
     def _set_cost(self, pod: str, cost: str | None) -> None:
-        """What it costs to end a pod; None for what it costs without being told."""
+        """What it costs to end a pod; None for its cost without an annotation."""
         api = _kubernetes().client.CoreV1Api(self._client)
         body = {"metadata": {"annotations": {_DELETION_COST: cost}}}
         self._call(

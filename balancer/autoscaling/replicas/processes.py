@@ -19,7 +19,7 @@ from balancer.autoscaling.replicas import keeper
 from balancer.autoscaling.replicas.protocols import Count
 from metrics_reporter.documents import shown
 
-# Environment variable that tells a consumer its name.
+# Environment variable with the name of a consumer.
 NAME_VARIABLE = "COUNTERPOISE_CONSUMER"
 _STANDARD_ERROR = 2
 # Seconds in which killed processes are gone.
@@ -124,7 +124,7 @@ class LocalProcesses:
     def request(self, consumers: int, seen: Count, leaving: Sequence[str] = ()) -> None:
         """Start consumers, or end those named and then the youngest.
 
-        One that cannot be started is tried again like one that crashes, and :meth:`count` tells.
+        One that cannot be started is tried again like one that crashes; :meth:`count` reports it.
         """
         if consumers < 0:
             raise AutoscalingError(f"{consumers} consumers found, at least 0 expected")

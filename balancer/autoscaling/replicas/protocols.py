@@ -45,7 +45,7 @@ class Replicas(Protocol):
         Raises
         ------
         AutoscalingError
-            If it cannot be told.
+            If it is not known.
         """
 
     def request(self, consumers: int, seen: Count, leaving: Sequence[str] = ()) -> None:
