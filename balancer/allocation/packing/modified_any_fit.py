@@ -39,7 +39,7 @@ def modified_any_fit(
         held[owner].append(item)
     homeless = held.pop(-1, [])
     measure = sum if by == "sum" else max
-    for owner in sorted(held, key=lambda b: (-measure(share[i] for i in held[b]), b)):
+    for owner in sorted(held, key=lambda b: (-round(measure(share[i] for i in held[b]), 9), b)):
         items = sorted(held[owner], key=lambda i: (-share[i], i))
         while items and (bin_ := choose(bins, items[-1])) >= 0:
             bins.put(items.pop(), bin_)
