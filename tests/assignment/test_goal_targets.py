@@ -199,6 +199,15 @@ def test_it_comes_to_rest_where_a_later_search_finds_another_target(case: dict[s
     check_it_comes_to_rest(Given(**case))
 
 
+def test_a_target_is_not_kept_once_an_instance_joins() -> None:
+    case = zipf(instances=4, joining=1)
+    assignor = assignor_of(case)
+    assignor.assign(state_of(case._replace(instances=case.instances[:-1])))
+    found = assignor.assign(state_of(case))
+    assert found.movements
+    assert roles(found) == roles(assigned(case))
+
+
 def test_what_meets_all_goals_is_never_altered() -> None:
     tasks = [{"id": f"0_{t}", "end_offset": END, "load": {"busy": 1.0}} for t in range(6)]
     owners = [["0_0", "0_5"], ["0_1", "0_4"], ["0_2", "0_3"]]
