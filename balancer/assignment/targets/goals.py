@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,13 +22,26 @@ from balancer.assignment.targets.exchange import exchanged
 from balancer.engine import Balancer
 from balancer.planning.plan import Plan
 from balancer.problem.operation import Operation
+from balancer.search.scorer import Scorer
 from cluster_model.placement import Placement
 from cluster_model.snapshot import SMALLEST, Ints, Snapshot
-from goals import Goal, ResourceCapacity
+from goals import Cluster, Goal, ResourceCapacity
 from metrics_reporter.documents import shown
 
 # Share of a capacity below which a difference is rounding.
 _ROUNDING = 1e-9
+# Digits of a penalty; what differs beyond them is rounding.
+_DIGITS = 9
+
+# The instances of each task's copies, the active one first.
+Copies = list[list[int]]
+
+
+class _Target(NamedTuple):
+    """Where copies are to be, and the tasks that change for it, in the order of their steps."""
+
+    copies: Copies
+    changed: list[int]
 
 
 class GoalTargets:
@@ -40,6 +53,19 @@ class GoalTargets:
     by what the goals gain for what is restored. What is exchanged comes last, that with the most
     load for what is restored first.
 
+    A search from another placement can find another target, also one that is no better, and with
+    few warm-ups allowed the way to a target leads over placements that are worse than the start.
+    So the last target is remembered. As long as members, tasks and copies are as the last
+    assignment left them, it is left only for one that is strictly better: that has a lower penalty
+    in the first tier in which they differ by more than rounding. The search goes on from it, too.
+
+    While members, loads and goals stay as they are, rebalances therefore come to an end. The
+    potential is the sequence of the target's penalties, tier by tier and rounded, compared
+    lexicographically: each change of the target lowers it, and as there are finitely many
+    placements, it can change only so often. In between, the target stays, and each rebalance after
+    warm-ups have caught up lets tasks move to them, so that fewer copies are not yet where they
+    are to be. Goals that judge the distance from the start have no such fixed penalty.
+
     Parameters
     ----------
     goals
@@ -50,6 +76,7 @@ class GoalTargets:
         self, goals: Iterable[Goal] | str | Path | Mapping[str, Any] = "stateful-tasks"
     ) -> None:
         self._balancer = Balancer(goals)
+        self._last: tuple[_Target, TaskAssignment] | None = None
 
     def assign(self, state: ApplicationState, configs: AssignmentConfigs) -> TaskAssignment:
         """Assign the tasks of an application; the state is not changed."""
@@ -57,21 +84,28 @@ class GoalTargets:
         if not state.n_tasks:
             return way.draft.finished(way.draft.active, movements=0, probing=False)
         application = application_snapshot(state, configs)
-        plan = self._plan(self._limited(state), application.snapshot, configs)
+        balancer = self._limited(state)
+        plan = self._plan(balancer, application.snapshot, configs)
         there = np.argsort(application.task)
         start = Placement(plan.snapshot, plan.placement.slots)
         now, then = (_leaders_first(p, there) for p in (start, plan.placement))
         changed = application.task[plan.rows.partition].tolist()
         if changed:
             changed += _exchange(state, plan.placement, application.task, now, then)
+        target, last = _Target(then, changed), self._last
+        if last is not None and _continues(last[1], state):
+            target, plan = _kept(balancer, last[0], target, plan, application.task)
+            then, changed = target
+            rest = [t for t, held in enumerate(then) if _differ(now[t], held)]
+            changed = list(dict.fromkeys([*changed, *rest]))
         for t, copies in enumerate(then):
             way.put(t, copies[0], copies[1:])
-        target = way.draft.active.copy()
+        runs = way.draft.active.copy()
         stateful = [t for t in dict.fromkeys(changed) if state.stateful[t] and now[t] != then[t]]
         # what is being restored already is not given up for something new
         for t in sorted(stateful, key=lambda t: not way.under_way(t, now[t], then[t])):
             way.go(t, now[t], then[t])
-        found = way.draft.finished(target, way.movements, probing=way.movements > 0)
+        found = way.draft.finished(runs, way.movements, probing=way.movements > 0)
         wait = wait_ms(state, configs)
         if wait is not None:
             interval = configs.probing_rebalance_interval_ms
@@ -87,7 +121,9 @@ class GoalTargets:
             for goal in plan.unmet
             if goal.goal not in stated
         ]
-        return replace(found, unmet=(*goals, *_over_capacity(found)))
+        found = replace(found, unmet=(*goals, *_over_capacity(found)))
+        self._last = target, found
+        return found
 
     def _limited(self, state: ApplicationState) -> Balancer:
         """The balancer with a hard limit for each resource whose capacity instances state."""
@@ -132,6 +168,100 @@ def _over_capacity(assignment: TaskAssignment) -> Iterator[UnmetGoal]:
                 f"instance {shown(s.instances[i])} is to carry {carried[i]:,.6g}, "
                 f"{capacity[i]:,.6g} stated",
             )
+
+
+def _continues(last: TaskAssignment, state: ApplicationState) -> bool:
+    """Whether the copies of an application are those of an assignment."""
+    before = last.state
+    if before.instances != state.instances or not (
+        np.array_equal(before.subtopology, state.subtopology)
+        and np.array_equal(before.partition, state.partition)
+        and np.array_equal(before.stateful, state.stateful)
+    ):
+        return False
+    owner = np.full(state.n_tasks, -1)
+    owner[state.previous_task[state.previous_active]] = state.previous_instance[
+        state.previous_active
+    ]
+    standby, n = ~state.previous_active, state.n_instances
+    held = state.previous_task[standby] * n + state.previous_instance[standby]
+    assigned = last.standby_task * n + last.standby_instance
+    return np.array_equal(owner, last.active) and bool(np.isin(held, assigned).all())
+
+
+def _differ(one: list[int], other: list[int]) -> bool:
+    """Whether copies of a task are on other instances, or another is the active one."""
+    return one[0] != other[0] or {*one} != {*other}
+
+
+def _kept(
+    balancer: Balancer, last: _Target, found: _Target, plan: Plan, task: Ints
+) -> tuple[_Target, Plan]:
+    """The target under way, or what a search from it finds, unless another one is better.
+
+    Parameters
+    ----------
+    balancer
+        Searches.
+    last
+        The target under way.
+    found, plan
+        What a search from the present copies has found.
+    task
+        The task of each partition.
+
+    Returns
+    -------
+    tuple
+        The target, and the plan that says what it leaves unmet.
+    """
+    pairs = list(zip(last.copies, found.copies, strict=True))
+    if any(len(one) != len(other) for one, other in pairs):
+        return found, plan
+    if any(_differ(one, other) for one, other in pairs):
+        least = _penalties(plan, _placement(plan, last.copies, task))
+        if _penalties(plan, _placement(plan, found.copies, task)) < least:
+            return found, plan
+        plan = balancer.propose(_snapshot_at(plan.snapshot, last.copies, task))
+        if _penalties(plan, plan.placement) < _penalties(plan, Placement(plan.snapshot)):
+            further = task[plan.rows.partition].tolist()
+            copies = _leaders_first(plan.placement, np.argsort(task))
+            return _Target(copies, [*last.changed, *further]), plan
+    return last, plan
+
+
+def _penalties(plan: Plan, placement: Placement) -> tuple[float, ...]:
+    """What goals lack in a placement, tier by tier, hard goals of a tier first; rounded."""
+    scorer = plan.end.scorer
+    of = scorer.cluster
+    other = Scorer(Cluster(placement, of.eligible, of.leader_eligible, of.draining), scorer.goals)
+    return tuple(
+        round(float(other.penalty(stage)), _DIGITS)
+        for tier in other.tiers
+        for stage in other.stages(tier)
+    )
+
+
+def _placement(plan: Plan, copies: Copies, task: Ints) -> Placement:
+    """A placement beside that of a plan, with the given copies of each task."""
+    found = Placement(plan.snapshot, plan.placement.slots)
+    for p, t in enumerate(task.tolist()):
+        found.brokers[p] = [*copies[t], *[-1] * (found.slots - len(copies[t]))]
+    found.leader[:] = 0
+    found.invalidate_sums()
+    return found
+
+
+def _snapshot_at(s: Snapshot, copies: Copies, task: Ints) -> Snapshot:
+    """The snapshot once all copies are where they are to be."""
+    held = [copies[t] for t in task.tolist()]
+    return replace(
+        s,
+        replica_offset=np.concatenate([[0], np.cumsum([len(h) for h in held])]),
+        replica_broker=np.array([i for h in held for i in h], np.int64),
+        leader=np.zeros(len(held), np.int64),
+        warming=np.zeros(0, np.bool_),
+    )
 
 
 def _exchange(
