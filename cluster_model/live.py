@@ -283,18 +283,22 @@ class ClusterModel:
             replica = old.replicas(partition[base.replica_partition], broker[base.replica_broker])
             # Reports of an untrusted broker on a partition are dropped once it no longer leads.
             measured = np.where(self._outlived(base, partition), -1, partition)
+            rates, brokers, sizes = self._rates, self._brokers, self._sizes
             if not _unchanged(measured, self._base.n_partitions):
-                self._rates = self._rates.reindexed(measured)
+                rates = rates.reindexed(measured)
             if not _unchanged(broker, self._base.n_brokers):
-                self._brokers = self._brokers.reindexed(broker)
+                brokers = brokers.reindexed(broker)
             if not _unchanged(replica, self._base.n_replicas):
-                self._sizes = self._sizes.reindexed(replica)
-            self._heard = rows_of(self._heard, broker, -1)
+                sizes = sizes.reindexed(replica)
             moved = np.append(self._moved(base, partition, replica), self._bereft(partition))
-            self._reference = self._reference.reindexed(base, partition, replica, broker)
-            self._moved_ms = rows_of(self._moved_ms, broker, -1)
-            self._moved_ms[np.isin(base.broker_ids, moved)] = self._clock()
-            self._base, self._index = base, SnapshotIndex(base)
+            reference = self._reference.reindexed(base, partition, replica, broker)
+            heard, moved_ms = (rows_of(rows, broker, -1) for rows in (self._heard, self._moved_ms))
+            moved_ms[np.isin(base.broker_ids, moved)] = self._clock()
+            index = SnapshotIndex(base)
+            # All at once: rows of different metadata would not fit together again.
+            self._rates, self._brokers, self._sizes = rates, brokers, sizes
+            self._heard, self._moved_ms, self._reference = heard, moved_ms, reference
+            self._base, self._index = base, index
 
     def completeness(self) -> Completeness:
         """How much is known, and in which windows."""
@@ -545,7 +549,8 @@ class ClusterModel:
         found = np.zeros(old.n_brokers, np.bool_)
         leader = leading_broker(old)
         held = (old.replica_partition, old.replica_broker)
-        led = (np.flatnonzero(leader >= 0), leader[leader >= 0])
+        has = leader < old.n_brokers
+        led = (np.flatnonzero(has), leader[has])
         for rate, (p, b) in zip(rates.T, (held, led), strict=True):
             known = np.where(np.isnan(rate), 0.0, rate)[p]
             unknown = np.bincount(b, gone[p] & np.isnan(rate)[p], old.n_brokers) > 0

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import PrivateAttr
 
-from cluster_model.columns import COUNT, LOAD, POTENTIAL, Column
+from cluster_model.columns import ANY, COUNT, LOAD, Column
 from cluster_model.scopes import BROKER, BrokerScope, Scope
 from cluster_model.snapshot import Bools, Ints, Snapshot
 from goals import Cluster, Goal
@@ -73,7 +73,7 @@ class TotalRoom(Goal):
         """The guard of a goal's limit, prepared: emptied brokers keep at least so much."""
         guard = cls(limit=goal.name, tier=tier)
         guard._emptied, guard._least = _Emptied(cluster.draining), least
-        guard._column = _counted(goal)
+        guard._column = Column.of(goal.column)
         return guard
 
     def score(self, state: State) -> Any:
@@ -87,7 +87,8 @@ def room_guards(
     """The vetoes for hard limits on brokers that not all replicas have room within.
 
     Together, the brokers that stay take no more than their limits allow or, where they hold more
-    already, no more than they hold.
+    already, no more than they hold. A limit that followers use less of than leaders has none: what
+    leaves an emptied broker may add to it less than it took, or nothing.
 
     Parameters
     ----------
@@ -103,22 +104,27 @@ def room_guards(
         if not (goal.hard and isinstance(goal, Ceiling) and goal.scope == BROKER):
             continue
         assert isinstance(kept, Ceiling)
+        if not _same_in_any_role(goal, cluster.snapshot):
+            continue
         if not lacks_room(*kept.needed_room(cluster, emptied=True)):
             continue
         needed, allowed = goal.needed_room(cluster)
         if kept is goal and not _exceeded(goal, cluster):
             # the limit of each broker says the same
             continue
-        held = cluster.placement.sums(BROKER, _counted(goal))[cluster.draining].sum()
+        held = cluster.placement.sums(BROKER, goal.column)[cluster.draining].sum()
         least = float(held) - max(allowed - needed, 0.0)
         if least > 0:
             yield TotalRoom.of(goal, tier, cluster, least)
 
 
-def _counted(goal: Ceiling) -> Column:
-    """What a replica counts in the limited column wherever it goes: its heavier role."""
+def _same_in_any_role(goal: Ceiling, snapshot: Snapshot) -> bool:
+    """Whether a replica counts the same in the limited column as a leader and as a follower."""
     column = Column.of(goal.column)
-    return column if column.measure == COUNT else Column(LOAD, column.resource, POTENTIAL)
+    if column.measure == LOAD and column.role == ANY:
+        r = snapshot.resource(column.resource)
+        return bool(np.array_equal(snapshot.leader_load[:, r], snapshot.follower_load[:, r]))
+    return column.measure == COUNT and column.role == ANY
 
 
 def _exceeded(goal: Ceiling, cluster: Cluster) -> bool:

@@ -20,6 +20,7 @@ from balancer.problem.capacity_guards import capacity_guards
 from balancer.problem.movement_cost import cost_unit, movement_cost
 from balancer.problem.problem import Problem
 from balancer.problem.resolution import ResolvedOperation, resolve
+from balancer.problem.room_guards import room_guards
 from balancer.problem.tiers import with_availability
 from balancer.strategies import Proposal
 from balancer.verification.checker import check_plan
@@ -69,8 +70,11 @@ class End:
         used = {
             r.goal: {r.relaxed.parameter: r.relaxed.used} for r in plan.goal_results if r.relaxed
         }
+        asked = [g.prepared(resolved.cluster) for g in chosen]
         every = [g.model_copy(update=used.get(g.name, {})) for g in every]
         self.goals = [g.prepared(resolved.cluster) for g in every]
+        kept = self.goals[: len(chosen)]
+        self.goals = [*self.goals, *room_guards(asked, kept, resolved.cluster)]
         self.now = self.scores(plan.placement)
         self.trials = list(self._trials())
 
@@ -209,6 +213,7 @@ def listed(names: list[str]) -> str:
 def shown(name: str) -> str:
     if name == "WholeDisk":
         return "the capacity of the disks"
+    name = re.sub(r"TotalRoom\[(.*)\]", r"the total room within \1", name)
     return re.sub(r"WholeBroker\[(.*)\]", r"the capacity of \1", name)
 
 

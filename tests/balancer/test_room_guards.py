@@ -121,3 +121,22 @@ def test_a_replica_that_no_other_broker_can_hold_does_not_keep_the_others() -> N
     snapshot = by_hand([(0, 1, 2), (0, 2), (0, 1), (0, 1)], brokers=3, states={2: "dead"})
     plan = settled([ReplicaCapacity(limit=3)], snapshot)
     assert held(plan.final_snapshot()).tolist() == [4, 4, 1]
+
+
+@pytest.mark.parametrize("load", [7.9, 8.4, 12.0])
+def test_followers_leave_a_dead_broker_where_what_is_exceeded_is_no_matter_of_theirs(
+    load: float,
+) -> None:
+    # brokers 0 to 2 lead ten partitions each; a follower sends nothing
+    on = [(p % 3, 3) for p in range(30)]
+    snapshot = by_hand(
+        on,
+        brokers=4,
+        load=[load] * 30,
+        capacity=100.0,
+        states={3: "dead"},
+        resource="network_out",
+    )
+    snapshot = replace(snapshot, follower_load=np.zeros_like(snapshot.follower_load))
+    plan = settled([ResourceCapacity(resource="network_out")], snapshot)
+    assert held(plan.final_snapshot())[3] == 0

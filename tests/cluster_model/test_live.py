@@ -264,6 +264,41 @@ def test_new_metadata_keeps_what_is_known() -> None:
     assert model.snapshot().leader_load[2, IN] == 8.0
 
 
+def leaderless() -> SnapshotDocument:
+    """The document, in which nothing leads the first partition of topic a."""
+    whole = document()
+    first = whole.partitions[0].model_copy(update={"leader": None})
+    return whole.model_copy(update={"partitions": (first, *whole.partitions[1:])})
+
+
+def test_metadata_goes_on_while_and_after_a_partition_has_no_leader() -> None:
+    model = model_of(rates(0) + rates(1000))
+    without_b = leaderless().model_copy(update={"partitions": leaderless().partitions[:2]})
+    for metadata in (leaderless(), leaderless(), without_b, without_b, document()):
+        model.update(metadata)
+        assert model.metadata.n_partitions == len(metadata.partitions)
+    assert model.completeness().partitions.tolist() == [True, True, False]
+
+
+def test_metadata_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of(rates(0) + rates(1000))
+    before = model.snapshot()
+    smaller = document().model_copy(update={"partitions": document().partitions[1:]})
+
+    def failing(*_: object) -> object:
+        raise MemoryError
+
+    for part in ("_bereft", "_moved", "_outlived"):
+        with monkeypatch.context() as patch:
+            patch.setattr(ClusterModel, part, failing)
+            with pytest.raises(MemoryError):
+                model.update(smaller)
+        assert model.metadata.n_partitions == 3
+        np.testing.assert_array_equal(model.snapshot().leader_load, before.leader_load)
+    model.update(smaller)
+    assert model.snapshot().leader_load[:, IN].tolist() == before.leader_load[1:, IN].tolist()
+
+
 def test_other_resources_are_kept() -> None:
     plain = document()
     brokers = tuple(
