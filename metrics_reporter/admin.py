@@ -22,6 +22,8 @@ Partition = tuple[str, int]
 Ask = Callable[[Callable[[Any], Any]], Any]
 # ListOffsets' timestamps for the newest and the oldest offset.
 _NEWEST, _OLDEST = -1, -2
+# Key of a broker's problem, before its id.
+_BROKER = "broker "
 
 
 class Look(NamedTuple):
@@ -127,6 +129,11 @@ class AdminSource:
             for b in ask(lambda admin: admin.describe_cluster())["brokers"]
             if not b.get("is_fenced", False)
         ]
+        for name in {n for n in self.problems if n.startswith(_BROKER)} - {
+            f"{_BROKER}{b}" for b in brokers
+        }:
+            # it has left the cluster
+            del self.problems[name]
         topics = ask(lambda admin: admin.describe_topics())
         leader = {
             (topic["name"], p["partition_index"]): p["leader_id"]
@@ -207,7 +214,7 @@ class AdminSource:
             for topic in topics
         }
         held = {topic: numbers for topic, numbers in held.items() if numbers}
-        name = f"broker {broker}"
+        name = f"{_BROKER}{broker}"
         try:
             (answer,) = ask(lambda admin: admin.describe_log_dirs(held, [broker]))
         except Exception as error:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from balancer.autoscaling.errors import AutoscalingError, NotYetError
 from metrics_reporter.admin import AdminSource
 from metrics_reporter.clients import MANUAL_POSITIONS, create, kafka, reason
+from metrics_reporter.clocks import boot_clock
 from metrics_reporter.documents import Number, shown
 from metrics_reporter.metrics import BYTES_IN
 from metrics_reporter.quantities import plural
@@ -137,11 +138,10 @@ class SpeedPublisher:
         Raises
         ------
         AutoscalingError
-            If Kafka does not answer, or does not take the messages.
+            If Kafka does not take the messages, or not all of it answers; what is known has been
+            published then.
         """
         report = next(self._reports)
-        if self._source.problems:
-            raise AutoscalingError("; ".join(self._source.problems.values()))
         by_topic: dict[str, dict[int, float]] = {}
         for (topic, number), speed in self._window.add(report).items():
             if topic in self._topics or not self._topics:
@@ -162,6 +162,8 @@ class SpeedPublisher:
         if left or failures:
             said = failures[0] if failures else f"no answer within {self._seconds:g} s"
             raise AutoscalingError(f"topic {self._to}: speeds not published: {said}")
+        if self._source.problems:
+            raise AutoscalingError("; ".join(self._source.problems.values()))
         return sum(map(len, by_topic.values()))
 
 
@@ -177,7 +179,7 @@ class PublishedSpeeds:
     timeout
         Seconds for Kafka to answer.
     stale_windows
-        A speed that is older than so many of its windows is not used.
+        A speed that is older than so many of its windows, by this machine's clock, is not used.
     """
 
     def __init__(
@@ -189,7 +191,8 @@ class PublishedSpeeds:
         stale_windows: float = 3.0,
     ) -> None:
         self._topic, self._timeout, self._stale = topic, timeout, stale_windows
-        self._last: dict[str, TopicSpeeds] = {}
+        # the last to arrive of each topic, and when it is too old
+        self._last: dict[str, tuple[TopicSpeeds, float]] = {}
         self._consumer = create(
             "Consumer",
             {
@@ -222,7 +225,7 @@ class PublishedSpeeds:
                 self._note(messages)
         except module.KafkaException as error:
             raise AutoscalingError(f"topic {self._topic}: {reason(error)}") from None
-        now = time.time()
+        now = boot_clock()
         found = [self._speed(p, now) for p in partitions]
         known = [speed for speed in found if speed is not None]
         if len(known) < len(found):
@@ -258,13 +261,12 @@ class PublishedSpeeds:
                 found = TopicSpeeds.model_validate_json(message.value() or b"")
             except ValidationError:
                 continue
-            last = self._last.get(found.topic)
-            if last is None or found.at >= last.at:
-                self._last[found.topic] = found
+            # in the order of arrival, as the monitor's clock may have been put back
+            age = max(0.0, time.time() - found.at)
+            until = boot_clock() - age + self._stale * found.window
+            self._last[found.topic] = found, until
 
     def _speed(self, partition: Partition, now: float) -> float | None:
         topic, number = partition
-        last = self._last.get(topic)
-        if last is None or now > last.at + self._stale * last.window:
-            return None
-        return last.speeds.get(number)
+        last, until = self._last.get(topic, (None, 0.0))
+        return None if last is None or now > until else last.speeds.get(number)

@@ -476,7 +476,7 @@ def test_what_is_not_known_of_a_consumer_holds_everything_back() -> None:
 
 
 def test_an_old_heartbeat_says_nothing_new() -> None:
-    coordinator = Coordinator(2, 0.0, SETTINGS, first=True)
+    coordinator = Coordinator(2, -10.0, SETTINGS)
     coordinator.assign({P: "a"})
     assert heard(coordinator, 0.0, "a", 1, 0) == {"a": {P}}
     heard(coordinator, 0.1, "b", 1, 0)
@@ -490,7 +490,7 @@ def test_an_old_heartbeat_says_nothing_new() -> None:
 
 
 def test_what_was_sent_counts_until_something_later_was_seen() -> None:
-    coordinator = Coordinator(2, 0.0, SETTINGS, first=True)
+    coordinator = Coordinator(2, -10.0, SETTINGS)
     heard(coordinator, 0.0, "a", 1, 0)
     coordinator.assign({P: "a"})
     assert heard(coordinator, 0.1, "a", 2, 1) == {"a": {P}}
@@ -504,13 +504,13 @@ def test_what_was_sent_counts_until_something_later_was_seen() -> None:
 
 
 def test_a_controller_that_is_not_the_last_one_says_nothing() -> None:
-    coordinator = Coordinator(2, 0.0, SETTINGS, first=True)
+    coordinator = Coordinator(2, -10.0, SETTINGS)
     assert heard(coordinator, 0.0, "a", 1, 4, epoch=3) == {}
     assert coordinator.members(0.0) == {}
 
 
 def test_a_second_process_of_a_name_takes_over_when_the_first_has_stopped() -> None:
-    coordinator = Coordinator(2, 0.0, SETTINGS, first=True)
+    coordinator = Coordinator(2, -10.0, SETTINGS)
     coordinator.assign({P: "a"})
     assert heard(coordinator, 0.0, "a", 1, 0) == {"a": {P}}
     assert heard(coordinator, 0.1, "a", 2, 1, P) == {"a": {P}}
@@ -521,3 +521,80 @@ def test_a_second_process_of_a_name_takes_over_when_the_first_has_stopped() -> N
     assert coordinator.members(0.2) == {"a": frozenset()}
     coordinator.receive(second.model_copy(update={"id": "a/1", "number": 3, "seen": 3}), 0.3)
     assert {m.id: m.given for _, m in coordinator.messages(0.3)}["a/2"] == frozenset([P])
+
+
+def lose_for(world: World, deaf: Consumer) -> None:
+    """Assignments on their way to a consumer are lost."""
+    world.network = [m for m in world.network if isinstance(m, Heartbeat) or m.id != deaf.member.id]
+
+
+def deaf_steps(world: World, seconds: float, deaf: Consumer) -> None:
+    """Time passes; one consumer sends heartbeats and receives nothing."""
+    end = world.now + seconds
+    while world.now < end:
+        world.now += 0.2
+        for consumer in world.living():
+            world.beat(consumer)
+            world.work(consumer)
+        while world.network:
+            world.deliver(keep=False)
+            lose_for(world, deaf)
+        world.send()
+        lose_for(world, deaf)
+        world.check()
+
+
+@pytest.mark.parametrize("since", ["start", "election", "work"])
+def test_one_that_hears_nothing_stops_nobody_for_ever(world: World, since: str) -> None:
+    deaf = world.consumers[1]
+    if since != "start":
+        share(world, 2)
+        world.settle(8.0)
+        assert readers(world) == [2, 2]
+    if since == "election":
+        world.elect()
+    share(world, 2)
+    deaf_steps(world, 45.0, deaf)
+    share(world, 4)
+    deaf_steps(world, 3.0, deaf)
+    assert readers(world) == [4, 0]
+    assert world.coordinator.members(world.now) == {"consumer-0": frozenset(PARTITIONS)}
+    # another one is started in its place
+    world.start()
+    world.consumers[2].member.name = "consumer-2"
+    deaf_steps(world, 2.0, deaf)
+    assert set(world.coordinator.members(world.now) or ()) == {"consumer-0", "consumer-2"}
+    # its partition of the control topic is back
+    share(world, 2)
+    world.settle(8.0)
+    assert readers(world)[:2] == [2, 2]
+
+
+def test_what_is_kept_of_one_that_hears_nothing_is_bounded() -> None:
+    coordinator = Coordinator(2, -10.0, SETTINGS)
+    coordinator.assign({P: "a"})
+    most = 0
+    for number in range(1200):
+        heard(coordinator, number * 0.5, "a", number, 0)
+        most = max(most, *(len(p.sent) for p in coordinator._peers.values()))
+    assert most <= SETTINGS.stop_seconds / 0.5 + 2
+
+
+def test_a_gone_consumer_is_replaced_although_nobody_decides(world: World) -> None:
+    share(world, 2)
+    world.settle(8.0)
+    world.start()
+    world.consumers[2].member.name = "consumer-2"
+    world.settle(2.0)
+    assert readers(world) == [2, 2, 0]
+    world.consumers[0].dead = True
+    world.settle(6.0)
+    assert readers(world) == [0, 2, 0]
+    world.settle(8.0)
+    # those with the fewest have them
+    assert readers(world) == [0, 2, 2]
+    # and give them back when it is there again
+    world.start()
+    world.consumers[3].member.name = "consumer-0"
+    world.settle(8.0)
+    assert readers(world) == [0, 2, 0, 2]

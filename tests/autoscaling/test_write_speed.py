@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from balancer.autoscaling import write_speed
 from balancer.autoscaling.errors import AutoscalingError, NotYetError
-from balancer.autoscaling.write_speed import PublishedSpeeds, SpeedWindow, TopicSpeeds
+from balancer.autoscaling.write_speed import (
+    PublishedSpeeds,
+    SpeedPublisher,
+    SpeedWindow,
+    TopicSpeeds,
+)
 from metrics_reporter.records import Record
 
 
@@ -100,8 +107,10 @@ def message(topic: str, age: float, **speeds: float) -> bytes:
 
 def test_the_last_speeds_count(monkeypatch: pytest.MonkeyPatch) -> None:
     values = [
-        message("a", 5.0, p0=100.0, p1=50.0),
         message("a", 60.0, p0=1.0, p1=1.0),
+        # while the monitor's clock was ahead
+        message("a", -1e6, p0=2.0, p1=2.0),
+        message("a", 5.0, p0=100.0, p1=50.0),
         message("b", 1.0, p0=7.0),
         *(None, b"{}", b"\xff", message("a", 0.0).replace(b"30.0", b"1e999")),
     ]
@@ -121,3 +130,76 @@ def test_a_missing_topic_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> Non
     speeds = published(monkeypatch, [], ["other"])
     with pytest.raises(AutoscalingError, match=r"topic 'monitor\.write-speed' not found"):
         speeds([("a", 0)])
+
+
+class Cluster:
+    """The admin API of two brokers that may leave or not answer."""
+
+    def __init__(self) -> None:
+        self.brokers, self.silent = [1, 2], set[int]()
+        self.looks = 0
+
+    @contextmanager
+    def connect(self) -> Iterator[Callable[[Callable[[Any], Any]], Any]]:
+        self.looks += 1
+        yield lambda f: f(self)
+
+    def describe_cluster(self) -> dict[str, Any]:
+        return {"brokers": [{"broker_id": b} for b in self.brokers]}
+
+    def describe_topics(self) -> list[dict[str, Any]]:
+        leaders = [1, self.brokers[-1]]
+        return [
+            {
+                "name": "t",
+                "partitions": [
+                    {"partition_index": n, "leader_id": b, "replica_nodes": [1, 2][: n + 1]}
+                    for n, b in enumerate(leaders)
+                ],
+            }
+        ]
+
+    def list_partition_offsets(self, asked: dict[Any, int]) -> dict[Any, Any]:
+        return {p: SimpleNamespace(offset=0 if at == -2 else 100 * self.looks)
+                for p, at in asked.items()}  # fmt: skip
+
+    def describe_log_dirs(self, held: dict[str, list[int]], brokers: list[int]) -> list[Any]:
+        if self.silent & set(brokers):
+            raise TimeoutError("no answer")
+        topics = [
+            {
+                "name": topic,
+                "partitions": [
+                    {"partition_index": n, "partition_size": 1e3, "is_future_key": False}
+                    for n in numbers
+                ],
+            }
+            for topic, numbers in held.items()
+        ]
+        return [{"log_dirs": [{"error_code": 0, "topics": topics}]}]
+
+
+class Producer:
+    def __init__(self) -> None:
+        self.values: list[TopicSpeeds] = []
+
+    def produce(self, topic: str, value: bytes, **_: Any) -> None:
+        self.values.append(TopicSpeeds.model_validate_json(value))
+
+    def flush(self, timeout: float) -> int:
+        return 0
+
+
+def test_what_is_known_is_published_although_a_broker_does_not_answer() -> None:
+    cluster, producer = Cluster(), Producer()
+    publisher = SpeedPublisher(cluster.connect, producer)
+    assert publisher.publish() == 0
+    assert publisher.publish() == 2
+    cluster.silent.add(2)
+    with pytest.raises(AutoscalingError, match="broker 2 reported no sizes: no answer"):
+        publisher.publish()
+    assert set(producer.values[-1].speeds) == {0}
+    # it has left, and another one leads its partition
+    cluster.brokers.remove(2)
+    publisher.publish()
+    assert publisher.publish() == 2

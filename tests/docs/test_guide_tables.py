@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from balancer.assignment import AssignmentConfigs
 from balancer.assignment.document import InstanceRecord, TaskRecord
 from balancer.assignment.group import GroupConfigs
+from balancer.autoscaling.assigned import ConsumerSettings, ControlSettings
 from balancer.autoscaling.autoscaler import Autoscaler
 from balancer.autoscaling.document import (
     ConsumerRecord,
@@ -80,6 +81,8 @@ def defaults(record: Any) -> dict[str, Any]:
         KubernetesSettings,
         KedaSettings,
         PackedSettings,
+        ConsumerSettings,
+        ControlSettings,
     ],
 )
 def test_a_table_lists_the_tunable_numbers(record: Any) -> None:

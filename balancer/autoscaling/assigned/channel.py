@@ -120,6 +120,9 @@ class Channel:
         self, bootstrap: str, properties: Mapping[str, Any], topic: str, answer_seconds: float
     ) -> None:
         self._topic, self._seconds = topic, answer_seconds
+        # why Kafka does not take messages, and errors that were reported
+        self._refused: str | None = None
+        self._reported: set[int] = set()
         both = {"log_level": 2, **properties, "bootstrap.servers": bootstrap}
         # The client insists on a group, which is not used.
         own = {"group.id": topic, "auto.offset.reset": "latest", **MANUAL_POSITIONS}
@@ -158,26 +161,50 @@ class Channel:
         self._consumer.assign([module.TopicPartition(self._topic, partition, module.OFFSET_END)])
 
     def receive(self, timeout: float) -> list[bytes]:
-        """Wait for messages, and return those that are there."""
+        """Wait for messages, and return those that are there.
+
+        Raises
+        ------
+        AutoscalingError
+            If Kafka refuses to let the user read or write the topic.
+        """
         found = []
         for message in self._consumer.consume(_MOST_MESSAGES, 0) or self._next(timeout):
             error = message.error()
             if error is None:
                 found.append(message.value() or b"")
             else:
-                log.debug("topic %s: %s", self._topic, error.str())
+                self._note(error)
+        if self._refused is not None:
+            said, self._refused = self._refused, None
+            raise AutoscalingError(f"topic {self._topic}: {said}")
         return found
 
     def send(self, partition: int, value: bytes) -> None:
         """Send a message; it may be lost."""
         with suppress(BufferError, kafka().KafkaException):
-            self._producer.produce(self._topic, value, partition=partition)
+            self._producer.produce(
+                self._topic, value, partition=partition, on_delivery=self._note_delivery
+            )
         self._producer.poll(0)
 
     def close(self) -> None:
         """Send what is not sent yet, and close the clients."""
         self._producer.flush(self._seconds)
         self._consumer.close()
+
+    def _note_delivery(self, error: Any, _: Any) -> None:
+        if error is not None:
+            self._note(error)
+
+    def _note(self, error: Any) -> None:
+        """Report each error once; the clients try again, except where the user has no right."""
+        errors, code = kafka().KafkaError, error.code()
+        if code in (errors.TOPIC_AUTHORIZATION_FAILED, errors._AUTHENTICATION):
+            self._refused = error.str()
+        elif code not in self._reported:
+            self._reported.add(code)
+            log.warning("topic %s: %s", self._topic, error.str())
 
     def _next(self, timeout: float) -> list[Any]:
         message = self._consumer.poll(timeout)

@@ -13,12 +13,13 @@ from typing import Any, Literal
 
 from balancer.autoscaling.assigned.channel import CONTROLLER, Channel, address, control_topic
 from balancer.autoscaling.assigned.member import Member
-from balancer.autoscaling.assigned.messages import Assignment, Partition
+from balancer.autoscaling.assigned.messages import LONGEST_NAME, Assignment, Partition
 from balancer.autoscaling.assigned.settings import ConsumerSettings
 from balancer.autoscaling.errors import AutoscalingError
 from balancer.autoscaling.replicas.processes import NAME_VARIABLE
-from metrics_reporter.clients import MANUAL_POSITIONS, create, kafka
+from metrics_reporter.clients import MANUAL_POSITIONS, create, kafka, reason
 from metrics_reporter.clocks import boot_clock
+from metrics_reporter.documents import shown
 
 log = logging.getLogger("counterpoise.assigned")
 
@@ -30,9 +31,10 @@ _SLICE = 0.05
 class AssignedConsumer:
     """Reads the partitions of a group that ``counterpoise autoscale run`` assigns to it.
 
-    A record counts as processed when the next one is asked for. What is processed is committed
-    every second, and before a partition is given up; so after a crash some records are processed
-    again, and none is left out.
+    A record counts as processed when the next one is asked for, and not before: so each is to be
+    processed inside the loop, and the last one is processed again if the loop ends by ``break`` or
+    an exception. What is processed is committed every second, and before a partition is given up;
+    so after a crash some records are processed again, and none is left out.
 
     A thread of its own sends heartbeats, which the controller answers. Without answers the
     consumer stops at the end of its lease, before the controller gives its partitions to another
@@ -56,7 +58,8 @@ class AssignedConsumer:
     settings
         Tunable numbers.
     start
-        Where partitions begin that were never committed.
+        Where partitions begin that were never committed. The end is committed when it was found, so
+        that whoever reads next begins at the same place.
     on_start, on_stop
         Called with partitions before the first of their records, and after the last; what they
         have processed is committed afterwards.
@@ -64,7 +67,7 @@ class AssignedConsumer:
     Raises
     ------
     AutoscalingError
-        If there is no control topic in time.
+        If there is no control topic in time, or no message can hold the name.
 
     Examples
     --------
@@ -90,12 +93,17 @@ class AssignedConsumer:
     ) -> None:
         self._settings = s = settings or ConsumerSettings()
         self.name = name or os.environ.get(NAME_VARIABLE) or f"{platform.node()}-{os.getpid()}"
+        if not 0 < len(self.name) <= LONGEST_NAME:
+            raise AutoscalingError(
+                f"consumer {shown(self.name)}: a name of {len(self.name)} characters found, 1 to "
+                f"{LONGEST_NAME} expected"
+            )
         given = dict(properties or {})
         topic = control_topic(group)
         self._on_start, self._on_stop = on_start, on_stop
         module = kafka()
         self._kafka = module
-        self._first = module.OFFSET_BEGINNING if start == "earliest" else module.OFFSET_END
+        self._latest = start == "latest"
         self._consumer = create(
             "Consumer",
             {
@@ -130,7 +138,9 @@ class AssignedConsumer:
         # next offset to be processed, and what Kafka has of that
         self._position: dict[Partition, int] = {}
         self._committed: dict[Partition, int] = {}
-        self._next_commit = self._next_look = float("-inf")
+        self._next_commit = self._next_look = self._next_renewal = float("-inf")
+        # why it cannot go on
+        self._failure: AutoscalingError | None = None
         self._thread = threading.Thread(target=self._talk, name="heartbeats", daemon=True)
         self._thread.start()
 
@@ -155,16 +165,17 @@ class AssignedConsumer:
         Raises
         ------
         AutoscalingError
-            If Kafka refuses to let the user read.
+            If Kafka refuses to let the user read, the controller's lease is too short for a record,
+            or heartbeats have ended.
         """
         deadline = boot_clock() + timeout
         self._count_as_processed()
-        self._look()
+        self._proceed()
         while not self._buffer and (left := deadline - boot_clock()) > 0:
             if self._stopped.is_set():
                 break
             self._fetch(min(left, _SLICE))
-            self._look()
+            self._proceed()
         while self._buffer and not self._stopped.is_set():
             record = self._buffer.popleft()
             now = boot_clock()
@@ -181,7 +192,7 @@ class AssignedConsumer:
             yield record
             self._count_as_processed()
             if boot_clock() >= self._next_look:
-                self._look()
+                self._proceed()
         self._busy = boot_clock()
 
     def stop(self) -> None:
@@ -189,11 +200,14 @@ class AssignedConsumer:
         self._stopped.set()
 
     def close(self) -> None:
-        """Commit what is processed, give all partitions up, and say so."""
+        """Commit what is processed, give all partitions up, and say so.
+
+        The record that was yielded last does not count as processed if no other one was asked for.
+        """
         if self._closing.is_set():
             return
         self.stop()
-        self._count_as_processed()
+        self._in_hand = self._busy = None
         with self._lock:
             self._member.leave()
         try:
@@ -206,10 +220,7 @@ class AssignedConsumer:
     def __enter__(self) -> AssignedConsumer:
         return self
 
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        if error is not None:
-            # it will be processed again
-            self._in_hand = None
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _count_as_processed(self) -> None:
@@ -217,6 +228,12 @@ class AssignedConsumer:
         record, self._in_hand = self._in_hand, None
         if record is not None:
             self._position[record.topic(), record.partition()] = record.offset() + 1
+
+    def _proceed(self) -> None:
+        """Look, unless it cannot go on."""
+        if self._failure is not None:
+            raise self._failure
+        self._look()
 
     def _look(self) -> None:
         """Begin and end what the assignment says, and commit if it is time."""
@@ -230,6 +247,10 @@ class AssignedConsumer:
         missing = self._member.held - self._reading
         if missing:
             self._begin(missing)
+        if now >= self._next_renewal:
+            self._next_renewal = now + self._settings.renewal_seconds
+            # Kafka forgets offsets that are not committed again
+            self._committed.clear()
         if now >= self._next_commit:
             self._next_commit = now + self._settings.commit_seconds
             self._commit(self._reading)
@@ -264,17 +285,44 @@ class AssignedConsumer:
             self._refuse(error.args[0])
             return
         found = [place for place in found if place.error is None]
+        if self._latest:
+            found = self._at_end(found)
         for place in found:
             if place.offset < 0:
-                place.offset = self._first
+                place.offset = self._kafka.OFFSET_BEGINNING
             else:
-                at = place.topic, place.partition
-                self._position[at] = self._committed[at] = place.offset
+                # committed again, as it may be long ago that it was
+                self._position[place.topic, place.partition] = place.offset
         begun = frozenset((place.topic, place.partition) for place in found)
         if begun and self._on_start is not None:
             self._on_start(begun)
         self._consumer.incremental_assign(found)
         self._reading |= begun
+
+    def _at_end(self, places: list[Any]) -> list[Any]:
+        """Places whose offset is known: of those never committed, their end, once it is."""
+        known = [place for place in places if place.offset >= 0]
+        new = [place for place in places if place.offset < 0]
+        if not new:
+            return known
+        answered: list[Any] = []
+        try:
+            for place in new:
+                ends = self._consumer.get_watermark_offsets(place, self._settings.answer_seconds)
+                if ends is None:
+                    # no answer in time
+                    return known
+                place.offset = ends[1]
+            with self._lock:
+                certain = boot_clock() < self._member.until
+            if certain:
+                answered = self._consumer.commit(offsets=new, asynchronous=False)
+        except self._kafka.KafkaException as error:
+            self._refuse(error.args[0])
+        for place in answered:
+            if place.error is not None:
+                self._refuse(place.error)
+        return known + [place for place in answered if place.error is None]
 
     def _commit(self, partitions: set[Partition] | frozenset[Partition]) -> bool:
         """Commit what is processed of partitions; whether something is not committed yet."""
@@ -308,7 +356,7 @@ class AssignedConsumer:
 
     def _wait(self) -> None:
         self._news.wait(_SLICE)
-        self._look()
+        self._proceed()
 
     def _refuse(self, error: Any) -> None:
         """Raise what time will not mend; the client tries everything else again."""
@@ -323,6 +371,22 @@ class AssignedConsumer:
 
     def _talk(self) -> None:
         """Send heartbeats and receive assignments until closed; then say goodbye."""
+        try:
+            self._converse()
+        except AutoscalingError as error:
+            self._failure = error
+        except Exception as error:
+            log.exception("consumer %s: heartbeats", self.name)
+            self._failure = AutoscalingError(
+                f"consumer {self.name}: its heartbeats have ended: "
+                f"{type(error).__name__}: {reason(error).partition(chr(10))[0]}"
+            )
+        finally:
+            # for iterations that wait for it
+            self._news.set()
+            self._channel.close()
+
+    def _converse(self) -> None:
         beat_at = float("-inf")
         while not self._closing.is_set():
             try:
@@ -335,16 +399,26 @@ class AssignedConsumer:
             for value in values:
                 message = Assignment.decode(value)
                 if message is not None:
-                    with self._lock:
-                        if self._member.receive(message, boot_clock()):
-                            self._news.set()
+                    self._receive(message)
             now = boot_clock()
             if now >= beat_at or self._news.is_set():
                 self._news.clear()
                 if self._send_heartbeat(now):
                     beat_at = now + self._settings.heartbeat_seconds
         self._send_heartbeat(boot_clock())
-        self._channel.close()
+
+    def _receive(self, message: Assignment) -> None:
+        s = self._settings
+        needed = s.record_seconds + s.heartbeat_seconds
+        if message.id == self._member.id and message.lease_seconds <= needed:
+            raise AutoscalingError(
+                f"consumer {self.name}: the controller's lease of {message.lease_seconds:g} s is "
+                f"too short for records that take up to {s.record_seconds:g} s: more than "
+                f"{needed:g} s expected, record_seconds and heartbeat_seconds"
+            )
+        with self._lock:
+            if self._member.receive(message, boot_clock()):
+                self._news.set()
 
     def _send_heartbeat(self, now: float) -> bool:
         """Whether one was sent: not while the application is stuck in a record."""

@@ -11,7 +11,7 @@ from balancer.autoscaling.assigned.channel import CONTROLLER, Channel, control_t
 from balancer.autoscaling.assigned.coordinator import Coordinator
 from balancer.autoscaling.assigned.messages import Heartbeat, Partition
 from balancer.autoscaling.assigned.settings import ControlSettings
-from balancer.autoscaling.errors import NotYetError
+from balancer.autoscaling.errors import AutoscalingError, NotYetError
 from balancer.autoscaling.observation import Observation
 from balancer.autoscaling.policy import Decision
 from metrics_reporter.clocks import boot_clock
@@ -32,10 +32,6 @@ class Vote(Protocol):
     @property
     def epoch(self) -> int | None:
         """A number that is higher than those of all that have acted before."""
-
-    @property
-    def previous(self) -> int | None:
-        """The epoch before; None if nobody has acted for longer than any lease."""
 
 
 class GroupController:
@@ -84,6 +80,8 @@ class GroupController:
         # the last heartbeat of each consumer, and when it was heard
         self._heard: dict[str, tuple[Heartbeat, float]] = {}
         self._listens_since = float("inf")
+        # why Kafka lets it not speak or listen
+        self._refused: AutoscalingError | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="control topic", daemon=True)
 
@@ -128,9 +126,13 @@ class GroupController:
         ------
         NotYetError
             While another controller acts, or consumers have not said what they read.
+        AutoscalingError
+            If Kafka refuses to let the user read or write the control topic.
         """
         now = boot_clock()
         with self._lock:
+            if self._refused is not None:
+                raise AutoscalingError(str(self._refused))
             if self._vote is None:
                 return self._overheard(now)
             coordinator = self._coordinator
@@ -176,12 +178,17 @@ class GroupController:
         while not self._closing.is_set():
             try:
                 self._talk(self._channel.receive(_SLICE))
+            except AutoscalingError as error:
+                self._refused = error
+                self._closing.wait(1.0)
             except Exception:
                 log.exception("control topic")
                 self._closing.wait(1.0)
 
     def _talk(self, values: list[bytes]) -> None:
         now = boot_clock()
+        if values:
+            self._refused = None
         beats = [beat for value in values if (beat := Heartbeat.decode(value)) is not None]
         with self._lock:
             for beat in beats:
@@ -203,6 +210,5 @@ class GroupController:
         if vote is None or not vote.acting or (epoch := vote.epoch) is None:
             return None
         if self._coordinator is None or self._coordinator.epoch != epoch:
-            first = vote.previous is None
-            self._coordinator = Coordinator(epoch, boot_clock(), self._settings, first)
+            self._coordinator = Coordinator(epoch, boot_clock(), self._settings)
         return self._coordinator

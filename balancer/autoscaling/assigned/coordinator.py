@@ -6,6 +6,7 @@ delayed, doubled or reordered, and whichever consumer or controller dies.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -32,6 +33,10 @@ class _Peer:
     latest: frozenset[Partition] | None = None
     # since when it is to stop something
     stopping: float | None = None
+    # the first assignment that it was sent and has not taken up, and when
+    waiting: tuple[int, float] | None = None
+    # whether it has no lease, and is given nothing until it takes an assignment up
+    deaf: bool = False
 
     @property
     def may_hold(self) -> frozenset[Partition]:
@@ -55,8 +60,12 @@ class Coordinator:
     received before this epoch began, even if its assignment is delivered later, so it ends within
     a lease from then. After that a consumer that was not heard has nothing.
 
-    **Everything ends.** A consumer that is silent, or does not stop in time, is not answered any
-    longer, and so its lease ends.
+    **Everything ends.** A consumer that is silent, or does not stop or take up an assignment in
+    time, is not answered any longer, and so its lease ends. One that sends heartbeats and takes
+    nothing up, as it cannot read the control topic, then holds nothing, whatever it says, and
+    counts as if it was not there. It is answered again, but with nothing to read until it takes
+    that up. What is to be read by a consumer that has gone, and by nobody else since, goes to the
+    one with the fewest partitions after a lease, even if nobody decides.
 
     Parameters
     ----------
@@ -67,8 +76,6 @@ class Coordinator:
         controller acts any longer.
     settings
         Tunable numbers.
-    first
-        Whether there was no controller before, so that there are no leases to wait for.
     """
 
     def __init__(
@@ -76,12 +83,13 @@ class Coordinator:
         epoch: int,
         now: float,
         settings: ControlSettings | None = None,
-        first: bool = False,
     ) -> None:
         self.epoch, self.settings = epoch, settings or ControlSettings()
-        self._synchronized = float("-inf") if first else now + self.settings.wait_seconds
+        self._synchronized = now + self.settings.wait_seconds
         self._peers: dict[str, _Peer] = {}
         self._target: dict[Partition, str] = {}
+        # since when consumers that are to read something are not there
+        self._gone: dict[str, float] = {}
         self._number = 0
 
     def synchronized(self, now: float) -> bool:
@@ -107,12 +115,20 @@ class Coordinator:
         if message.leaving:
             self._peers.pop(message.id, None)
             return
+        current = message.epoch == self.epoch
         if peer is None:
             peer = _Peer(message.consumer, message.address, now, now)
             self._peers[message.id] = peer
+            if self.synchronized(now) and not current:
+                # nobody has given it a lease that is not over
+                peer.deaf, peer.held = True, frozenset()
         peer.heartbeat, peer.heard, peer.unanswered = message.number, now, True
-        peer.held = message.held if message.epoch == self.epoch else None
-        if peer.held is not None:
+        if current and peer.waiting is not None and message.seen >= peer.waiting[0]:
+            peer.waiting, peer.deaf = None, False
+        if peer.deaf:
+            return
+        peer.held = message.held if current else None
+        if current:
             peer.sent = {n: given for n, given in peer.sent.items() if n > message.seen}
 
     def messages(self, now: float) -> list[tuple[int, Assignment]]:
@@ -123,19 +139,27 @@ class Coordinator:
         """
         s = self.settings
         for id_ in [i for i, p in self._peers.items() if now > p.answered + s.wait_seconds]:
-            del self._peers[id_]
+            peer = self._peers[id_]
+            if self._is_late(peer, now) and self._is_heard(peer, now):
+                # it was sent nothing in this time, and so may read nothing
+                peer.deaf, peer.held, peer.waiting, peer.latest = True, frozenset(), None, None
+                peer.sent.clear()
+            else:
+                del self._peers[id_]
         given = self._given(now) if self.synchronized(now) else {}
         found = []
         for id_, peer in self._peers.items():
             partitions = given.get(id_)
             self._note_stop(peer, partitions, now)
             news = partitions is not None and partitions != peer.latest
-            late = peer.stopping is not None and now > peer.stopping + s.stop_seconds
-            if late or not self._is_heard(peer, now) or not (peer.unanswered or news):
+            answers = self._is_heard(peer, now) and not self._is_late(peer, now)
+            if not answers or not (peer.unanswered or news):
                 continue
             self._number += 1
             peer.unanswered, peer.answered, peer.latest = False, peer.heard, partitions
-            peer.sent[self._number] = partitions or frozenset()
+            peer.waiting = peer.waiting or (self._number, now)
+            if partitions:
+                peer.sent[self._number] = partitions
             message = Assignment(
                 id=id_,
                 epoch=self.epoch,
@@ -150,9 +174,17 @@ class Coordinator:
     def _is_heard(self, peer: _Peer, now: float) -> bool:
         return now <= peer.heard + self.settings.silent_seconds
 
+    def _is_late(self, peer: _Peer, now: float) -> bool:
+        """Whether it has not stopped something, or taken something up, in time."""
+        unheard = None if peer.deaf or peer.waiting is None else peer.waiting[1]
+        since = [at for at in (peer.stopping, unheard) if at is not None]
+        return bool(since) and now > min(since) + self.settings.stop_seconds
+
     def _alive(self, now: float) -> dict[str, str]:
-        """Id of the latest process of each consumer that is heard of."""
-        return {p.name: id_ for id_, p in self._peers.items() if self._is_heard(p, now)}
+        """Id of the latest process of each consumer that is heard of, and hears."""
+        return {
+            p.name: id_ for id_, p in self._peers.items() if self._is_heard(p, now) and not p.deaf
+        }
 
     def _given(self, now: float) -> dict[str, frozenset[Partition]]:
         """What each consumer may read now; without consumers whose partitions are not known."""
@@ -165,16 +197,33 @@ class Coordinator:
         given: dict[str, set[Partition]] = {id_: set() for id_ in known}
         alive = self._alive(now)
         latest = set(alive.values())
+        gone = self._long_gone(alive, now)
+        orphans = []
         for partition in holders.keys() | self._target.keys():
-            by = holders.get(partition, [])
-            to = alive.get(self._target.get(partition, ""))
+            by, name = holders.get(partition, []), self._target.get(partition, "")
+            to = alive.get(name)
             if to is None:
                 # until its consumer is there, it stays where it is
                 to = next((i for i in by if i in latest), None)
             # who holds it goes on; to give it to another, it must be certain that nobody does
             if to in given and (by == [to] or not (by or unknown)):
                 given[to].add(partition)
+            elif not (by or unknown) and name in gone:
+                orphans.append(partition)
+        if orphans and alive:
+            fewest = [(len(given[id_]), name, id_) for name, id_ in alive.items()]
+            heapq.heapify(fewest)
+            for partition in sorted(orphans):
+                count, name, id_ = fewest[0]
+                given[id_].add(partition)
+                heapq.heapreplace(fewest, (count + 1, name, id_))
         return {id_: frozenset(partitions) for id_, partitions in given.items()}
+
+    def _long_gone(self, alive: Mapping[str, str], now: float) -> set[str]:
+        """Consumers that are to read something, and have not been there for a lease."""
+        absent = set(self._target.values()) - alive.keys()
+        self._gone = {name: self._gone.get(name, now) for name in absent}
+        return {name for name, at in self._gone.items() if now > at + self.settings.wait_seconds}
 
     def _note_stop(self, peer: _Peer, given: frozenset[Partition] | None, now: float) -> None:
         """Remember since when a consumer is to stop reading something."""

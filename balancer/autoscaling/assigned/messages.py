@@ -13,7 +13,11 @@ Partition = tuple[str, int]
 # Larger messages are ignored unread; a partition takes about 6 bytes.
 LARGEST_BYTES = 1 << 20
 
-_Name = Annotated[str, Field(min_length=1, max_length=250)]
+_LONGEST = 250
+# Of a consumer: its id is the name, a slash and 32 digits.
+LONGEST_NAME = _LONGEST - 33
+
+_Name = Annotated[str, Field(min_length=1, max_length=_LONGEST)]
 _Numbers = dict[_Name, tuple[Whole, ...]]
 
 

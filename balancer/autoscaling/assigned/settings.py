@@ -24,8 +24,8 @@ class ControlSettings:
         A consumer that has sent no heartbeat for so long counts as dead: it gets no partitions, and
         others get its own when its lease is over.
     stop_seconds
-        Time for a consumer to stop reading a partition. After it, its heartbeats are not answered
-        any longer, so that its lease ends.
+        Time for a consumer to stop reading a partition, or to take up an assignment. After it, its
+        heartbeats are not answered any longer, so that its lease ends.
     """
 
     lease_seconds: float = 10.0
@@ -56,11 +56,15 @@ class ConsumerSettings:
     ----------
     record_seconds
         Longest time that a record takes to be processed. None is begun that could take longer than
-        the lease, and a consumer that is busy with one for longer sends no heartbeats.
+        the lease, and a consumer that is busy with one for longer sends no heartbeats. With
+        `heartbeat_seconds` it must be less than the lease, or the consumer ends with an error.
     heartbeat_seconds
         Between two heartbeats.
     commit_seconds
         Between two commits of what is processed.
+    renewal_seconds
+        After so long, the positions of partitions without new records are committed again, as Kafka
+        forgets those that it was not told for ``offsets.retention.minutes``.
     batch
         Most records that are fetched at once.
     answer_seconds
@@ -72,6 +76,7 @@ class ConsumerSettings:
     record_seconds: float = 1.0
     heartbeat_seconds: float = 0.5
     commit_seconds: float = 1.0
+    renewal_seconds: float = 3600.0
     batch: int = 500
     answer_seconds: float = 5.0
     start_seconds: float = 60.0
@@ -81,6 +86,7 @@ class ConsumerSettings:
             "record_seconds",
             "heartbeat_seconds",
             "commit_seconds",
+            "renewal_seconds",
             "batch",
             "answer_seconds",
             "start_seconds",
