@@ -35,7 +35,7 @@ class AssignmentConfigs(BaseModel):
     standby_recovery_delay_ms
         Milliseconds for which the copies of an instance that has left are waited for before others
         are made in their place; 0 makes them at once, as Kafka does. Its active tasks move at once
-        in any case. Applies to targets from goals.
+        in any case. Applies to targets from goals that are not refined.
     rack_aware_assignment_strategy
         ``none``; ``min_traffic``: tasks are exchanged so that fewer partitions are read from
         another rack; ``balance_subtopology``: the same, with the tasks of each subtopology

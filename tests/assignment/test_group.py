@@ -211,6 +211,20 @@ def test_goals_are_a_target_too() -> None:
     assert len(found["b"].tasks.standby) == 2
 
 
+def test_who_left_while_another_led_is_not_waited_for() -> None:
+    now = [0.0]
+    configs = AssignmentConfigs(num_standby_replicas=1)
+    leader = Leader(TaskAssignor(configs, target="stateful-tasks").assign, clock=lambda: now[0])
+    ends = dict.fromkeys(range(4), 50_000)
+    current = {f"0_{p}": 50_000 for p in range(4)}
+    members = [joined("a", [0, 1], offsets=current), joined("b", [2, 3], offsets=current)]
+    leader.assign("a", members, ends)
+    leader.forget()
+    now[0] = 7200.0
+    found = leader.assign("a", [joined("a", range(4), offsets=current), joined("c")], ends)
+    assert len(found["c"].tasks.standby) == 4
+
+
 def test_a_member_that_is_away_is_waited_for() -> None:
     now = [0.0]
     configs = AssignmentConfigs(num_standby_replicas=1)

@@ -248,8 +248,11 @@ def test_while_the_topic_is_unknown_its_partitions_stay(
         return {j.member: MemberAssignment(tuple(partitions)) for j in joined}
 
     monkeypatch.setattr(kafka, "KafkaConsumer", StubConsumer)
+    led_by_others: list[int] = []
     report = MemberReport(process="process-a")
-    membership = Membership(configured(tmp_path), 3, lambda _: report, assign)
+    membership = Membership(
+        configured(tmp_path), 3, lambda _: report, assign, lambda: led_by_others.append(1)
+    )
     owned = SimpleNamespace(topic="lines", partitions=[0, 1, 2])
     metadata = SimpleNamespace(user_data=None, owned_partitions=[owned], generation_id=1)
     member = SimpleNamespace(member_id="a", metadata=metadata)
@@ -257,6 +260,13 @@ def test_while_the_topic_is_unknown_its_partitions_stay(
         cluster = SimpleNamespace(partitions_for_topic=lambda _, known=known: known)
         answer = membership._assign_all(cluster, [member])["a"]
         assert [(topic, p) for topic, p in answer.assigned_partitions] == [("lines", found)]
+    # It led the first of these rebalances only.
+    own = SimpleNamespace(partitions=list, user_data=MemberTasks().encode())
+    for generation, others in ((2, 0), (3, 1), (4, 2)):
+        membership._assigned(own, generation)
+        assert len(led_by_others) == others
+    membership._lost()
+    assert len(led_by_others) == 3
     membership.close()
 
 
@@ -284,7 +294,7 @@ def test_a_member_commits_in_the_generation_that_it_has_joined(
 
     monkeypatch.setattr(kafka, "KafkaConsumer", StubConsumer)
     report = MemberReport(process="process-a")
-    membership = Membership(configured(tmp_path), 1, lambda _: report, lambda *_: {})
+    membership = Membership(configured(tmp_path), 1, lambda _: report, lambda *_: {}, lambda: None)
     assignment = SimpleNamespace(partitions=list, user_data=MemberTasks().encode())
     membership._assigned(assignment, 7)
     (followed,) = membership.poll()

@@ -117,7 +117,9 @@ class Host:
             self._executor = ends.enter_context(ThreadPoolExecutor(max_workers=8))
             # What is not committed by now is repeated by the next owner.
             ends.callback(lambda: self._drop(list(self._copies), commit=False))
-            self._membership = Membership(configs, partitions, self._report, self._assign)
+            self._membership = Membership(
+                configs, partitions, self._report, self._assign, self._leader.forget
+            )
             ends.callback(self._membership.close)
             self._take_part(stop)
             stopping = self._executor.submit(self._membership.stop)

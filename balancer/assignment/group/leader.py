@@ -65,7 +65,7 @@ class Leader:
         self._interval_ms = probing_rebalance_interval_ms
         self._clock = clock
         # The copies that each process was last assigned, and since when those that have left are
-        # away. Another leader does not know, and has other copies made at once.
+        # away; as long as no other member leads. A new leader has other copies made at once.
         self._copies: dict[str, tuple[str, ...]] = {}
         self._away: dict[str, float] = {}
         self.malformed = 0
@@ -143,6 +143,10 @@ class Leader:
             tasks_ = first.tasks.model_copy(update={"probe_after_ms": probe_after})
             found[members[0]] = MemberAssignment(first.partitions, tasks_)
         return found
+
+    def forget(self) -> None:
+        """Others have assigned since: who has which copies, and since when one is away."""
+        self._copies, self._away = {}, {}
 
     def _absent(
         self, present: Collection[str], partitions: Collection[int]

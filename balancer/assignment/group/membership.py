@@ -54,7 +54,7 @@ class Assigned:
 class Membership:
     """This member of the group; it takes part in a thread of its own.
 
-    `report` and `assign` are called in the client's thread.
+    `report`, `assign` and `others_lead` are called in the client's thread.
 
     Parameters
     ----------
@@ -66,6 +66,8 @@ class Membership:
         What the member says when it joins; called with the number of the report.
     assign
         Called on the leader with its own id, all members, and the partitions of the input.
+    others_lead
+        Called when the group has assigned, or has gone on, without this member's `assign`.
 
     Raises
     ------
@@ -79,8 +81,10 @@ class Membership:
         partitions: int,
         report: Callable[[int], MemberReport],
         assign: Callable[[str, Sequence[Joined], Sequence[int]], dict[str, MemberAssignment]],
+        others_lead: Callable[[], None],
     ) -> None:
         self._configs, self._report, self._assign = configs, report, assign
+        self._others_lead, self._led = others_lead, False
         self._partitions = range(partitions)
         self._arrived: SimpleQueue[Assigned] = SimpleQueue()
         self._last: Assigned | None = None
@@ -210,6 +214,7 @@ class Membership:
 
     def _lost(self) -> None:
         self._owned, self._generation = (), -1
+        self._others_lead()
         self._arrived.put(Assigned(-1, (), MemberTasks(), self._reports))
 
     def _subscription(self, topics: Sequence[str]) -> Any:
@@ -241,6 +246,9 @@ class Membership:
             tasks = MemberTasks()
         self._owned = tuple(sorted(tp.partition for tp in partitions))
         self._generation = generation
+        if not self._led:
+            self._others_lead()
+        self._led = False
         member = self._consumer.group_metadata().member_id
         self._last = Assigned(generation, self._owned, tasks, self._reports, member)
         self._arrived.put(self._last)
@@ -263,6 +271,7 @@ class Membership:
             )
             for member in members
         ]
+        self._led = True
         leader = self._consumer.group_metadata().member_id
         # A broker that has just started may not know the topic yet.
         partitions = sorted(cluster.partitions_for_topic(topic) or self._partitions)
