@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, TopicPartition
 
@@ -15,7 +16,11 @@ from balancer.autoscaling.assigned import channel as channel_module
 from balancer.autoscaling.assigned import consumer as consumer_module
 from balancer.autoscaling.assigned.channel import Channel
 from balancer.autoscaling.assigned.messages import Assignment, Heartbeat
+from balancer.autoscaling.autoscaler import Autoscaler
 from balancer.autoscaling.errors import AutoscalingError
+from balancer.autoscaling.group import Group
+from balancer.autoscaling.observation import Observation
+from balancer.autoscaling.repairing import RepairPolicy
 
 
 class Stored(NamedTuple):
@@ -309,3 +314,16 @@ def test_a_controller_that_may_not_read_says_so_in_its_rounds(
             said = str(refused.value)
             time.sleep(0.01)
     assert "uthorization" in said
+
+
+def test_a_dry_run_knows_of_no_other_controller() -> None:
+    group = Group(
+        rate=np.ones(1), lag=np.zeros(1), consumer=np.zeros(1, np.int64), capacity=np.full(1, 9.0),
+        new_capacity=9.0,
+    )  # fmt: skip
+    seen = Observation(name="g", group=group, partitions=("t-0",), consumers=("a",))
+    listens = GroupController("localhost:9092", "g", None, 2)
+    loop = Autoscaler(lambda: seen, RepairPolicy(), assignor="assigned", assign=listens.assign)
+    done = loop.round()
+    assert done.kind == "decided"
+    assert "another controller" not in done.reason

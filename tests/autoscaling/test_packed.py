@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +17,10 @@ from balancer.autoscaling.autoscaler import Autoscaler
 from balancer.autoscaling.errors import AutoscalingError
 from balancer.autoscaling.group import Group
 from balancer.autoscaling.observation import Observation
+from balancer.autoscaling.packed import PackedSettings, decisions, packed_consumer
+from balancer.autoscaling.packed import consumer as consumer_module
+from balancer.autoscaling.packed.consumer import _Membership
+from balancer.autoscaling.packed.decisions import Known
 from balancer.autoscaling.packed.leader import Member, first_round, must_move, owners, shares
 from balancer.autoscaling.packed.message import (
     DecidedAssignment,
@@ -217,3 +225,141 @@ def test_a_packed_consumer_is_emptied_before_it_stops() -> None:
     assert written == [[0, 0, 1]]
     assert loop.round().kind == "changed"
     assert fixed.asked == [(2, ("c",))]
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Rejoins:
+    """The client of a member, which counts the rebalances that it asks for."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._coordinator = self
+
+    def request_rejoin(self) -> None:
+        self.count += 1
+
+
+def membership(name: str, clock: Clock) -> tuple[_Membership, Rejoins]:
+    found, rejoins = _Membership(name, PackedSettings(), clock), Rejoins()
+    found.consumer = rejoins
+    return found, rejoins
+
+
+def answer(number: int, content: str, *partitions: int) -> SimpleNamespace:
+    """What a leader assigns."""
+    return SimpleNamespace(
+        partitions=lambda: [SimpleNamespace(topic="t", partition=p) for p in partitions],
+        user_data=json.dumps({"decision": number, "content": content}).encode(),
+    )
+
+
+def test_a_decision_in_a_topic_that_was_made_anew_is_followed() -> None:
+    clock = Clock()
+    member, rejoins = membership("a", clock)
+    member.assigned(answer(57, "old", 0, 1), 3)
+    member.newest = lambda: Known(0, "new", decision(("a", "b"), 2, 0, 1))
+    # it may be that this member has not read on yet
+    member.look()
+    assert rejoins.count == 0
+    clock.now += 5.0
+    member.look()
+    assert rejoins.count == 1
+    member.assigned(answer(0, "new", 0, 1), 4)
+    clock.now += 5.0
+    member.look()
+    assert rejoins.count == 1
+
+
+def test_rebalances_that_a_leader_does_not_answer_become_rare() -> None:
+    clock = Clock()
+    member, rejoins = membership("b", clock)
+    member.newest = lambda: Known(5, "new", decision(("a", "b"), 2, 1, 0))
+    for _ in range(3000):
+        member.assigned(answer(-1, "", 1), 3)
+        member.look()
+        clock.now += 0.2
+    # 1, 2, 4, ... 32 s, and then one a minute
+    assert rejoins.count == 15
+    # one that knows it leads again
+    member.assigned(answer(5, "new", 1), 4)
+    member.newest = lambda: Known(6, "newer", decision(("a", "b"), 2, 1, 0))
+    clock.now += 60.0
+    for _ in range(2):
+        member.look()
+        clock.now += 1.0
+    assert rejoins.count == 17
+
+
+class Topic:
+    """Takes messages, and has their keys and values."""
+
+    def __init__(self) -> None:
+        self.values: list[DecidedAssignment] = []
+
+    def produce(
+        self, topic: str, value: bytes, key: bytes, partition: int, on_delivery: Any
+    ) -> None:
+        self.values.append(DecidedAssignment.decode(value))
+        on_delivery(None, None)
+
+    def flush(self, timeout: float) -> int:
+        return 0
+
+
+def test_a_decision_is_written_until_the_group_follows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic()
+    monkeypatch.setattr(decisions, "create", lambda kind, properties: topic)
+
+    @contextmanager
+    def connect() -> Iterator[Callable[[Callable[[Any], Any]], Any]]:
+        yield lambda f: f(SimpleNamespace(list_topics=lambda: [decisions.DECISIONS_TOPIC]))
+
+    first, second = (decisions.DecisionWriter(connect, {}, "g") for _ in range(2))
+    wanted = Decision(consumer=np.array([0, 1]))
+    assert first.write(observation([0, 0], 2), wanted)
+    assert first.write(observation([0, 1], 2), wanted)
+    assert len(topic.values) == 1
+    # another controller acts for a while
+    assert second.write(observation([0, 1], 2), Decision(consumer=np.array([1, 0])))
+    assert first.write(observation([1, 0], 2), wanted)
+    assert len(topic.values) == 3
+    assert topic.values[-1] == topic.values[0]
+
+
+@pytest.mark.parametrize("member", ["a-1234", ""])
+def test_a_consumer_leaves_by_its_own_id_only(member: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka = pytest.importorskip("kafka")
+    left: list[tuple[str, str]] = []
+
+    class Client:
+        def __init__(self, **_: object) -> None:
+            self._coordinator = SimpleNamespace(_generation=SimpleNamespace(member_id=member))
+
+        def subscribe(self, topics: list[str]) -> None: ...
+
+        def close(self, timeout_ms: int = 0) -> None:
+            self._coordinator._generation = None
+
+        def remove_group_members(self, group: str, members: list[Any]) -> None:
+            left.extend((m.member_id, m.group_instance_id) for m in members)
+
+    class Reader:
+        def __init__(self, *_: object) -> None: ...
+
+        def wait(self, seconds: float) -> bool:
+            return True
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(consumer_module, "DecisionReader", Reader)
+    monkeypatch.setattr(kafka, "KafkaConsumer", Client)
+    monkeypatch.setattr(kafka, "KafkaAdminClient", Client)
+    with packed_consumer(["t"], group="g", name="a", bootstrap_servers="localhost:9092"):
+        pass
+    assert left == ([(member, "a")] if member else [])

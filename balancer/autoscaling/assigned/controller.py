@@ -149,8 +149,11 @@ class GroupController:
         Returns
         -------
         bool
-            Whether this controller acts; another one assigns if not.
+            False if another controller assigns. One that only listens, in a dry run, assigns
+            nothing and knows of no other one.
         """
+        if self._vote is None:
+            return True
         named = observation.targets(decision).items()
         split = ((partition.rpartition("-"), to) for partition, to in named)
         parsed = {(topic, int(number)): to for (topic, _, number), to in split}

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from balancer.autoscaling.errors import AutoscalingError
 from balancer.autoscaling.packed.decisions import DECISIONS_TOPIC, DecisionReader, Known
@@ -44,6 +44,12 @@ class PackedSettings:
         partitions by their number until a decision comes.
     rejoin_seconds
         At least between two rebalances that this consumer asks for.
+    rejoin_most_seconds
+        While rebalances do not follow the newest decision, as the group's leader does not know it,
+        the time between them doubles up to so many seconds.
+    settle_seconds
+        An assignment that follows a decision from further on in the topic than this consumer has
+        read is believed for so long; after that, the topic must have been made anew.
     heartbeat_ms
         Between two heartbeats: so long it takes until a consumer hears of a rebalance.
     session_ms
@@ -58,6 +64,8 @@ class PackedSettings:
     decisions_topic: str = DECISIONS_TOPIC
     read_seconds: float = 5.0
     rejoin_seconds: float = 1.0
+    rejoin_most_seconds: float = 60.0
+    settle_seconds: float = 5.0
     heartbeat_ms: int = 500
     session_ms: int = 10_000
     leave: bool = True
@@ -122,7 +130,7 @@ def packed_consumer(
     s = settings or PackedSettings()
     given = {"bootstrap_servers": bootstrap_servers, **configs}
     reach = {key: value for key, value in given.items() if key.startswith(_CONNECTION)}
-    membership = _Membership(name, s.rejoin_seconds)
+    membership = _Membership(name, s)
     try:
         reader = DecisionReader(reach, group, s.decisions_topic, membership.look)
         membership.newest = lambda: reader.known
@@ -151,33 +159,37 @@ def packed_consumer(
         yield consumer
     finally:
         reader.close()
+        # before it is closed, which forgets it; a name alone could be that of a successor
+        member = consumer._coordinator._generation.member_id
         consumer.close(timeout_ms=int(s.leave_seconds * 1000))
-        if s.leave:
-            _leave(reach, group, name, s.leave_seconds)
+        if s.leave and member:
+            _leave(reach, group, name, member, s.leave_seconds)
 
 
 class _Membership:
     """What one member knows of its group; called in the client's thread, except for `look`."""
 
-    def __init__(self, name: str, rejoin_seconds: float) -> None:
+    def __init__(
+        self, name: str, settings: PackedSettings, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.newest: Callable[[], Known | None] = lambda: None
         self.consumer: Any = None
-        self._name, self._rejoin_seconds = name, rejoin_seconds
+        self._name, self._settings, self._clock = name, settings, clock
         self._generation = -1
-        # what was assigned, and the number of the decision by which it was
-        self._assigned: tuple[frozenset[Partition], int] | None = None
-        self._asked = -float("inf")
+        self._assigned: _Assigned | None = None
+        # when it may ask for a rebalance, and how long it waits after that
+        self._next, self._pause = -float("inf"), settings.rejoin_seconds
 
     def look(self) -> None:
         """Join again if a newer decision gives a partition of this member to another."""
-        known, assigned = self.newest(), self._assigned
-        if known is None or assigned is None or assigned[1] >= known.number:
+        known, assigned, now = self.newest(), self._assigned, self._clock()
+        if known is None or assigned is None or assigned.follows(known):
             return
-        if not must_move(known.decision, self._name, assigned[0]):
+        if known.number < assigned.number and now < assigned.at + self._settings.settle_seconds:
             return
-        now = time.monotonic()
-        if now - self._asked >= self._rejoin_seconds:
-            self._asked = now
+        if must_move(known.decision, self._name, assigned.partitions) and now >= self._next:
+            self._next = now + self._pause
+            self._pause = min(2 * self._pause, self._settings.rejoin_most_seconds)
             # kafka-python has no public name for Java's Consumer.enforceRebalance
             self.consumer._coordinator.request_rejoin()
 
@@ -220,7 +232,8 @@ class _Membership:
         }
         known = self.newest()
         target = shares(None if known is None else known.decision, joined, partitions)
-        user_data = json.dumps({"decision": -1 if known is None else known.number}).encode()
+        number, content = (-1, "") if known is None else (known.number, known.content)
+        user_data = json.dumps({"decision": number, "content": content}).encode()
         return {
             id_: ConsumerProtocolAssignment(_VERSION, by_topic(mine), user_data)
             for id_, mine in first_round(target, joined).items()
@@ -230,20 +243,43 @@ class _Membership:
         """The leader's answer has arrived."""
         self._generation = generation
         partitions = frozenset((tp.topic, tp.partition) for tp in assignment.partitions())
-        self._assigned = (partitions, _number(assignment.user_data))
+        number, content = _followed(assignment.user_data)
+        self._assigned = _Assigned(partitions, number, content, self._clock())
+        known = self.newest()
+        if known is not None and self._assigned.follows(known):
+            self._pause = self._settings.rejoin_seconds
 
 
-def _number(user_data: bytes | None) -> int:
-    """The number of the decision that an assignment follows; -1 if it does not say."""
+class _Assigned(NamedTuple):
+    """What was assigned, the decision by which it was, and when."""
+
+    partitions: frozenset[Partition]
+    number: int
+    content: str
+    at: float
+
+    def follows(self, known: Known) -> bool:
+        """Whether it follows a decision; leaders of earlier versions tell only its number."""
+        return self.content == known.content if self.content else self.number >= known.number
+
+
+def _followed(user_data: bytes | None) -> tuple[int, str]:
+    """Number and content of the decision that an assignment follows; -1 if it does not say."""
     try:
-        number = json.loads(bytes(user_data or b""))["decision"]
-    except (ValueError, TypeError, KeyError):
-        return -1
-    return number if isinstance(number, int) else -1
+        said = json.loads(bytes(user_data or b""))
+        number, content = said["decision"], said.get("content", "")
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return -1, ""
+    if not isinstance(number, int) or not isinstance(content, str):
+        return -1, ""
+    return number, content
 
 
-def _leave(reach: dict[str, Any], group: str, name: str, seconds: float) -> None:
-    """Leave the group: a static member does not by itself when its client closes."""
+def _leave(reach: dict[str, Any], group: str, name: str, member: str, seconds: float) -> None:
+    """Leave the group: a static member does not by itself when its client closes.
+
+    Kafka refuses it to one that was fenced, as another process has its name now.
+    """
     from kafka import KafkaAdminClient
     from kafka.admin import MemberToRemove
     from kafka.errors import KafkaError
@@ -254,7 +290,8 @@ def _leave(reach: dict[str, Any], group: str, name: str, seconds: float) -> None
             **reach, request_timeout_ms=milliseconds, bootstrap_timeout_ms=milliseconds
         )
         try:
-            admin.remove_group_members(group, [MemberToRemove(group_instance_id=name)])
+            removed = MemberToRemove(member_id=member, group_instance_id=name)
+            admin.remove_group_members(group, [removed])
         finally:
             admin.close()
     except (KafkaError, OSError) as error:

@@ -6,12 +6,15 @@ address of one.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from balancer.autoscaling.errors import AutoscalingError
 from balancer.autoscaling.observation import Observation
@@ -28,7 +31,10 @@ Ask = Callable[[Callable[[Any], Any]], Any]
 
 
 class DecisionWriter:
-    """Writes what has been decided for one group, if it is not what was written last.
+    """Writes what has been decided for one group.
+
+    Nothing is written if it is what was written last, and the group already follows it. If not,
+    another controller may have written in between, or the topic may have been made anew.
 
     Parameters
     ----------
@@ -75,7 +81,8 @@ class DecisionWriter:
         message = decided(observation, decision)
         if not message.topics:
             return False
-        if self._written is not None and same_consumers(message, self._written):
+        follows = np.array_equal(decision.consumer, observation.group.consumer)
+        if follows and self._written is not None and same_consumers(message, self._written):
             return True
         if not self._may_write():
             return False
@@ -108,6 +115,8 @@ class DecisionWriter:
         # longer than the message itself may wait
         left = self._producer.flush(self._timeout + 1.0)
         if failures or left:
+            # the topic is made again if it is missing
+            self._producer = None
             why = failures[0] if failures else f"no answer in {self._timeout:g} s"
             raise AutoscalingError(f"topic {self._topic}: the decision was not written: {why}")
         self._written = message
@@ -129,9 +138,13 @@ class DecisionWriter:
 
 @dataclass(frozen=True)
 class Known:
-    """A decision and its place in the topic, by which members know which is newer."""
+    """A decision, its place in the topic, and what identifies its content.
+
+    Of two, the one with the higher place is newer, unless the topic was made anew.
+    """
 
     number: int
+    content: str
     decision: DecidedAssignment
 
 
@@ -168,6 +181,8 @@ class DecisionReader:
             **configs,
             group_id=None,
             enable_auto_commit=False,
+            # of a topic that is made anew
+            auto_offset_reset="earliest",
             # a consumer must not make the topic: it would not be compacted
             allow_auto_create_topics=False,
         )
@@ -221,6 +236,8 @@ class DecisionReader:
         if record.key != self._group or record.value is None:
             return
         try:
-            self._known = Known(record.offset, DecidedAssignment.decode(record.value))
+            decision = DecidedAssignment.decode(record.value)
+            content = hashlib.sha256(record.value).hexdigest()
+            self._known = Known(record.offset, content, decision)
         except AutoscalingError as error:
             log.warning("offset %d of %s: %s", record.offset, self._partition.topic, error)
