@@ -32,7 +32,7 @@ class MeasurementSettings:
     silent_seconds
         A consumer that commits nothing for so long is measured anew.
     remembered_seconds
-        Of the windows of a consumer in the time before its last one, the one with most events
+        Of the windows of a consumer in so long before its last one, the one with the highest rate
         counts.
     rebalances
         The median of the last so many rebalances counts.

@@ -257,7 +257,7 @@ def test_a_member_says_what_it_does_not_read_yet_or_any_longer() -> None:
     assert member.receive(told, 0.0)
     found = member.heartbeat(0.1, reads=frozenset([P]), capacity=200.0)
     assert found.held == {P, Q}
-    assert found.reads == {P}
+    assert found.reads == frozenset([P])
     assert found.capacity == 200.0
     many = by_topic([("orders", n) for n in range(5000)])
     member.receive(told.model_copy(update={"number": 2, "partitions": many}), 0.2)
@@ -355,5 +355,5 @@ def test_a_consumer_says_what_it_can_process(monkeypatch: pytest.MonkeyPatch) ->
             wire.now += 0.1
             time.sleep(0.01)
         assert wire.sent[-1].capacity == pytest.approx(200)
-        assert wire.sent[-1].reads == {P}
+        assert wire.sent[-1].reads == frozenset([P])
     assert wire.sent[-1].leaving

@@ -22,6 +22,7 @@ from balancer.autoscaling.document import (
 )
 from balancer.autoscaling.group import Group
 from balancer.autoscaling.keda import KedaSettings
+from balancer.autoscaling.measurement import MeasurementSettings
 from balancer.autoscaling.observation import Observation
 from balancer.autoscaling.packed import PackedSettings
 from balancer.autoscaling.parameters import AutoscalingParameters
@@ -80,6 +81,7 @@ def defaults(record: Any) -> dict[str, Any]:
         KubernetesSettings,
         KedaSettings,
         PackedSettings,
+        MeasurementSettings,
     ],
 )
 def test_a_table_lists_the_tunable_numbers(record: Any) -> None:
