@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from balancer.autoscaling.errors import AutoscalingError, NotYetError
+from balancer.autoscaling.errors import AutoscalingError, NotYetError, RebalancingError
+from balancer.autoscaling.measurement import MeasurementSettings
 from balancer.autoscaling.observation import Observation, enough_in_ranges
-from balancer.autoscaling.policy import Decision, Policy
+from balancer.autoscaling.policy import Decision, Policy, stay
 from balancer.autoscaling.replicas.scaler import Scaler
 from cluster_model.errors import InputError
 from metrics_reporter.errors import ReporterError
@@ -21,6 +22,14 @@ from metrics_reporter.exposition_text import ExpositionText
 from metrics_reporter.quantities import plural
 
 Assignor = Literal["range", "packed", "assigned"]
+_MEASURING = (
+    "what a consumer can process is being measured, which takes one that has lag for some rounds; "
+    "no consumer ends before"
+)
+_MEASURING_ASSIGNED = (
+    "what a consumer can process is being measured, which takes some time of its processing; "
+    "no consumer ends before"
+)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -40,6 +49,8 @@ class Round:
         What was seen and decided; None if the round failed or waits.
     consumers
         Consumers that the group needs; None if unknown.
+    rebalancing
+        Whether the group rebalances, so that the next round comes sooner.
     """
 
     at: float
@@ -48,6 +59,7 @@ class Round:
     observation: Observation | None = None
     decision: Decision | None = None
     consumers: int | None = None
+    rebalancing: bool = False
 
     def record(self) -> dict[str, Any]:
         """As JSON."""
@@ -61,6 +73,9 @@ class Round:
                 "rate": float(o.group.rate.sum()),
                 "lag": float(o.group.lag.sum()),
                 "moves": d.moves,
+                "capacity_measured": dict(o.measured),
+                "rebalance_seconds": o.group.rebalance_seconds,
+                "rebalance_measured": o.rebalance_measured,
                 "warnings": [*d.warnings, *o.notes],
             }
         return {"at": self.at, "kind": self.kind, "reason": self.reason, **seen}
@@ -106,6 +121,8 @@ class Autoscaler:
         Passes a decision on to consumers that follow it; returns whether it could.
     clock
         Seconds that never go back.
+    rebalance_look
+        Seconds between two rounds while the group rebalances, if that is less than the interval.
     """
 
     def __init__(
@@ -121,6 +138,7 @@ class Autoscaler:
         minimum: int = 1,
         assign: Callable[[Observation, Decision], bool] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        rebalance_look: float = MeasurementSettings.rebalance_look_seconds,
     ) -> None:
         self._observe, self._policy, self._scaler = observe, policy, scaler
         self._publish, self._assignor, self._fill = publish, assignor, fill
@@ -128,6 +146,7 @@ class Autoscaler:
         self._recent: deque[tuple[float, dict[str, float]]] = deque()
         self._assign = assign
         self._clock = clock
+        self._rebalance_look = rebalance_look
         self._lock = threading.Lock()
         self._counters = _Counters()
 
@@ -137,7 +156,8 @@ class Autoscaler:
         try:
             done = self._round(at)
         except NotYetError as error:
-            done = Round(at=at, kind="waiting", reason=str(error))
+            rebalancing = isinstance(error, RebalancingError)
+            done = Round(at=at, kind="waiting", reason=str(error), rebalancing=rebalancing)
         except (InputError, ReporterError, OSError) as error:
             done = Round(at=at, kind="failed", reason=str(error))
         with self._lock:
@@ -154,11 +174,15 @@ class Autoscaler:
             raise AutoscalingError(f"interval: {interval:g} found, seconds above 0 expected")
         while not stop.is_set():
             began = self._clock()
-            report(self.round())
-            stop.wait(max(0.0, began + interval - self._clock()))
+            done = self.round()
+            report(done)
+            pause = min(interval, self._rebalance_look) if done.rebalancing else interval
+            stop.wait(max(0.0, began + pause - self._clock()))
 
     def _round(self, at: float) -> Round:
         seen = self._observe()
+        if seen.measuring:
+            return self._measuring(at, seen)
         now = self._clock()
         decision = self._policy.decide(seen.group, now)
         follows = self._assignor != "range"
@@ -200,6 +224,22 @@ class Autoscaler:
             consumers=needed,
         )
 
+    def _measuring(self, at: float, seen: Observation) -> Round:
+        """Keep what runs, and what is read, until it is known what a consumer can process."""
+        running = seen.group.consumers
+        why, kind = _MEASURING, "waiting"
+        if self._assignor == "assigned":
+            why = _MEASURING_ASSIGNED
+            # what nobody reads is read by somebody: otherwise nothing would ever be measured
+            if self._assign is not None and not self._assign(seen, stay(seen.group, why)):
+                why = f"{why}; another controller assigns"
+        if self._scaler is not None and self._scaler.requested < self._minimum:
+            outcome = self._scaler.apply(self._minimum)
+            kind, why = outcome.kind, f"{outcome.reason}: {why}"
+        if self._publish is not None:
+            self._publish(max(running, self._minimum), running)
+        return Round(at=at, kind=kind, reason=why)
+
     def _enough_in_ranges(self, seen: Observation, needed: int, now: float) -> int:
         """Consumers that ranges need; fewer than run only if these would not soon be too few."""
         group = seen.group
@@ -240,6 +280,10 @@ class Autoscaler:
             load = group.load(group.consumer, group.rate) / group.capacity
             used = dict(zip(o.consumers, load.tolist(), strict=True))
             page.by("autoscale_load", "gauge", "Share of its capacity.", "consumer", used)
+            measured = "Events/s that it can process, as measured."
+            page.by("autoscale_capacity_measured", "gauge", measured, "consumer", o.measured)
+            took = "How long a rebalance takes: as given, measured, or assumed until one was seen."
+            page.one("autoscale_rebalance_seconds", "gauge", took, group.rebalance_seconds)
         return page.text()
 
     def state(self) -> dict[str, Any]:

@@ -9,3 +9,7 @@ class AutoscalingError(InputError):
 
 class NotYetError(AutoscalingError):
     """Nothing is wrong, but there is nothing to decide on yet."""
+
+
+class RebalancingError(NotYetError):
+    """The group rebalances, which is soon over."""

@@ -11,11 +11,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from balancer.autoscaling.errors import AutoscalingError, NotYetError
+from balancer.autoscaling.errors import AutoscalingError, NotYetError, RebalancingError
 from balancer.autoscaling.group import Group
+from balancer.autoscaling.measurement import (
+    ConsumptionEstimator,
+    MeasurementSettings,
+    RebalanceTimes,
+    Reports,
+)
 from balancer.autoscaling.observation import Observation
 from cluster_model.errors import InputError
 from cluster_model.kafka import KafkaDeniedError
+from cluster_model.snapshot import Floats
 from metrics_reporter.documents import shown
 from metrics_reporter.quantities import plural
 
@@ -39,9 +46,10 @@ class Working:
     Parameters
     ----------
     capacity
-        Events/s that a consumer can process.
+        Events/s that a consumer can process; None if that is to be measured.
     rebalance_seconds
-        How long partitions are not read when their consumers change.
+        How long partitions are not read when their consumers change; None if that is to be
+        measured.
     reaction_seconds
         Time until a change takes effect.
     blocking
@@ -52,15 +60,15 @@ class Working:
         Bytes/s that a consumer can read.
     """
 
-    capacity: float
-    rebalance_seconds: float = 2.0
+    capacity: float | None = None
+    rebalance_seconds: float | None = None
     reaction_seconds: float = 5.0
     blocking: bool = True
     window: float = 30.0
     byte_capacity: float = np.inf
 
     def __post_init__(self) -> None:
-        if not 0 < self.capacity < np.inf:
+        if self.capacity is not None and not 0 < self.capacity < np.inf:
             raise AutoscalingError(f"capacity: {self.capacity:g} found, events/s above 0 expected")
         if not self.byte_capacity > 0:
             raise AutoscalingError(
@@ -101,6 +109,11 @@ class KafkaObserver:
         topic.
     speeds
         Bytes/s that are written to partitions; without it they are not limited.
+    reports
+        What consumers have measured themselves; what they do not say is measured from their
+        committed offsets.
+    measurement
+        Tunable numbers of that.
     """
 
     def __init__(
@@ -113,11 +126,18 @@ class KafkaObserver:
         clock: Callable[[], float] = time.monotonic,
         members: Callable[[], Mapping[str, Sequence[Partition]]] | None = None,
         speeds: Callable[[Sequence[Partition]], Sequence[float]] | None = None,
+        reports: Reports | None = None,
+        measurement: MeasurementSettings | None = None,
     ) -> None:
         self.group, self._topics, self._working = group, tuple(topics), working
         self._connect, self._new, self._clock = connect, new, clock
         self._own_members, self._speeds = members, speeds
         self._looks: deque[_Look] = deque()
+        self._reports, self._settings = reports, measurement or MeasurementSettings()
+        self._consumption = ConsumptionEstimator(self._settings)
+        self._rebalances = RebalanceTimes(self._settings)
+        # the median of what was measured last
+        self._usual: float | None = None
 
     def observe(self) -> Observation:
         """Look.
@@ -125,7 +145,9 @@ class KafkaObserver:
         Raises
         ------
         NotYetError
-            At the first look, as rates are differences, and while the group rebalances.
+            At the first look, as rates are differences.
+        RebalancingError
+            While the group rebalances.
         AutoscalingError
             For an unknown group or topic.
         InputError
@@ -150,6 +172,7 @@ class KafkaObserver:
             start = _offsets(ask, partitions, _OLDEST)
             end = _offsets(ask, partitions, _NEWEST)
             now = self._clock()
+        self._consumption.look(now, members, committed, start, end)
         answered = [p for p in partitions if p in start and p in end]
         rates = self._rates(_Look(now, frozenset(partitions), end))
         known = [p for p in answered if p in rates]
@@ -167,18 +190,23 @@ class KafkaObserver:
                 notes = (*notes, f"{plural(missing, 'partition')} {why}")
         names = tuple(sorted(members))
         consumer = {p: i for i, name in enumerate(names) for p in members[name]}
-        w = self._working
+        w, rate = self._working, np.array([rates[p] for p in known])
+        measured = self._measured(names)
+        capacity, new_capacity = self._capacity(names, measured, float(rate.sum()))
+        notes = (*notes, *self._differences(measured))
+        took = self._rebalance_measured()
+        assumed = self._settings.default_rebalance_seconds if took is None else took
         return Observation(
             name=self.group,
             group=Group(
-                rate=np.array([rates[p] for p in known]),
+                rate=rate,
                 lag=lag,
                 consumer=np.array([consumer.get(p, -1) for p in known], np.int64),
-                capacity=np.full(len(names), w.capacity),
-                new_capacity=w.capacity,
+                capacity=capacity,
+                new_capacity=new_capacity,
                 speed=np.array([] if self._speeds is None else self._speeds(known), np.float64),
                 byte_capacity=w.byte_capacity,
-                rebalance_seconds=w.rebalance_seconds,
+                rebalance_seconds=(assumed if w.rebalance_seconds is None else w.rebalance_seconds),
                 reaction_seconds=w.reaction_seconds,
                 blocking=w.blocking,
                 partition_names=tuple(f"{topic}-{number}" for topic, number in known),
@@ -188,7 +216,56 @@ class KafkaObserver:
             consumers=names,
             notes=notes,
             unknown=len(partitions) - len(known),
+            measured=measured,
+            measuring=w.capacity is None and self._usual is None,
+            rebalance_measured=took,
         )
+
+    def _measured(self, names: Sequence[str]) -> dict[str, float]:
+        """Events/s that running consumers can process, of those of which it is known."""
+        said = {} if self._reports is None else self._reports.capacities()
+        found = {**self._consumption.capacities(), **said}
+        measured = {name: found[name] for name in names if name in found}
+        if measured:
+            self._usual = float(np.median(list(measured.values())))
+        return measured
+
+    def _capacity(
+        self, names: Sequence[str], measured: Mapping[str, float], rate: float
+    ) -> tuple[Floats, float]:
+        """Events/s of each consumer, and of a new one: as stated, or as measured.
+
+        One of which nothing is known counts as the median of the others. Where nothing is known
+        of any, all take what arrives, and the observation says that this is being measured.
+        """
+        if self._working.capacity is not None:
+            return np.full(len(names), self._working.capacity), self._working.capacity
+        usual = max(rate, 1.0) if self._usual is None else self._usual
+        return np.array([measured.get(name, usual) for name in names]), usual
+
+    def _differences(self, measured: Mapping[str, float]) -> tuple[str, ...]:
+        """A note if consumers process much more or less than is stated."""
+        stated = self._working.capacity
+        if stated is None:
+            return ()
+        far = {
+            name: abs(rate - stated)
+            for name, rate in measured.items()
+            if abs(rate - stated) > self._settings.difference * stated
+        }
+        if not far:
+            return ()
+        worst = max(far, key=far.__getitem__)
+        others = f", and {plural(len(far) - 1, 'other')} differ too" if len(far) > 1 else ""
+        return (
+            f"{worst} can process {measured[worst]:,.4g} events/s as measured, and "
+            f"{stated:,.4g} are stated{others}",
+        )
+
+    def _rebalance_measured(self) -> float | None:
+        if self._reports is not None:
+            return self._reports.rebalance_seconds()
+        return self._rebalances.median
 
     def _members(self, ask: Ask) -> dict[str, list[Partition]]:
         """The partitions of each member: by its static id, a client id of its own, or its id."""
@@ -216,8 +293,10 @@ class KafkaObserver:
                 assignment.get("assigned_partitions", ()) if isinstance(assignment, Mapping) else ()
             )
             members[name] = [(a["topic"], n) for a in assigned for n in a["partitions"]]
-        if members and state != _STABLE:
-            raise NotYetError(f"group {shown(self.group)} rebalances ({state})")
+        stable = state == _STABLE if members else None
+        self._rebalances.look(self._clock(), stable)
+        if stable is False:
+            raise RebalancingError(f"group {shown(self.group)} rebalances ({state})")
         if state == _UNKNOWN and self._new_protocol(ask):
             raise AutoscalingError(
                 f"group {shown(self.group)}: its partitions are assigned by the brokers (KIP-848, "

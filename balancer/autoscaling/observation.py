@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -32,6 +32,13 @@ class Observation:
         What was left out and why, one sentence each.
     unknown
         Number of partitions that were left out, as nothing is known of what they receive.
+    measured
+        Events/s that consumers can process, by name, as far as it was measured.
+    measuring
+        Whether what consumers can process is neither stated nor measured yet; the capacities of
+        the group are then none to decide on.
+    rebalance_measured
+        Seconds that a rebalance takes, as measured; None until one was seen.
     """
 
     name: str
@@ -40,6 +47,9 @@ class Observation:
     consumers: tuple[str, ...]
     notes: tuple[str, ...] = field(default=())
     unknown: int = 0
+    measured: Mapping[str, float] = field(default_factory=dict)
+    measuring: bool = False
+    rebalance_measured: float | None = None
 
     def __post_init__(self) -> None:
         found = len(self.partitions), len(self.consumers)

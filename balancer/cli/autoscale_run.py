@@ -18,6 +18,7 @@ from balancer.autoscaling.assigned import GroupController
 from balancer.autoscaling.autoscaler import Autoscaler, Round
 from balancer.autoscaling.errors import NotYetError
 from balancer.autoscaling.kafka_observer import KafkaObserver, Working
+from balancer.autoscaling.measurement import MeasurementSettings
 from balancer.autoscaling.packed import DecisionWriter
 from balancer.autoscaling.policies import check_sla, policy
 from balancer.autoscaling.replicas import (
@@ -73,8 +74,11 @@ def run(
         str, typer.Option(metavar="NAME", rich_help_panel=KAFKA, help="The consumer group.")
     ],
     capacity: Annotated[
-        float, typer.Option(metavar="EVENTS/S", help="What a consumer can process.")
-    ],
+        float | None,
+        typer.Option(
+            metavar="EVENTS/S", help="What a consumer can process; by default as it is measured."
+        ),
+    ] = None,
     topics: Annotated[
         str | None,
         typer.Option(
@@ -90,11 +94,13 @@ def run(
     policy_name: PolicyName = "repair",
     lag_threshold: LagThreshold = 10.0,
     rebalance_time: Annotated[
-        str,
+        str | None,
         typer.Option(
-            metavar="DURATION", help="How long partitions are not read when consumers change."
+            metavar="DURATION",
+            help="How long partitions are not read when consumers change; by default as it is "
+            f"measured, {MeasurementSettings.default_rebalance_seconds:g}s until one was seen.",
         ),
-    ] = "2s",
+    ] = None,
     reaction_time: Annotated[
         str,
         typer.Option(
@@ -222,16 +228,22 @@ def run(
     readable = byte_rate("--byte-capacity", byte_capacity)
     if write_speeds is not None and readable is None:
         raise CommandError("--write-speeds: goes with --byte-capacity, which is not given")
+    rebalances = None
+    if rebalance_time is not None:
+        rebalances = seconds("--rebalance-time", rebalance_time)
     working = Working(
         capacity=capacity,
-        rebalance_seconds=seconds("--rebalance-time", rebalance_time),
+        rebalance_seconds=rebalances,
         reaction_seconds=seconds("--reaction-time", reaction_time),
         window=seconds("--window", window),
         # consumers that follow decisions keep their other partitions through a change
         blocking=assignor == "range" and not cooperative,
         byte_capacity=np.inf if readable is None else readable,
     )
-    check_sla(given.sla, working.rebalance_seconds)
+    check_sla(
+        given.sla,
+        MeasurementSettings.default_rebalance_seconds if rebalances is None else rebalances,
+    )
     decides = policy(policy_name, given, lag_threshold)
     limits = ScalingLimits(
         minimum=minimum,
@@ -285,6 +297,7 @@ def run(
         new=command is not None or controller is not None,
         members=None if controller is None else controller.members,
         speeds=speeds,
+        reports=controller,
     )
     stop = threading.Event()
     with ExitStack() as stack:

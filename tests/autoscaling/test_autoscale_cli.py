@@ -162,6 +162,10 @@ def kafka(*words: object) -> tuple[object, ...]:
 def test_a_run_that_cannot_start_is_one_sentence() -> None:
     refused("capacity: -5 found, events/s above 0", *kafka("--capacity", -5))
     refused("only over-provisioning", *kafka("--capacity", 5, "--sla", "1s"))
+    refused("only over-provisioning", *kafka("--rebalance-time", "6s"))
+    # what is not given is measured
+    refused("Kafka at localhost:1", *kafka())
+    refused("Kafka at localhost:1", *kafka("--sla", "1s", "--rebalance-time", "50ms"))
     refused(
         "--workload and --keda given, at most one",
         *kafka("--capacity", 5, "--workload", "deployment/x", "--keda", ":0"),

@@ -14,7 +14,7 @@ import pytest
 
 from balancer.autoscaling import kafka_observer
 from balancer.autoscaling.autoscaler import Assignor, Autoscaler, Round, summary
-from balancer.autoscaling.errors import AutoscalingError, NotYetError
+from balancer.autoscaling.errors import AutoscalingError, NotYetError, RebalancingError
 from balancer.autoscaling.group import Group
 from balancer.autoscaling.kafka_observer import KafkaObserver, Working
 from balancer.autoscaling.observation import Observation, enough_in_ranges
@@ -707,3 +707,183 @@ def test_a_program_that_cannot_be_started_fails_the_round_only() -> None:
     done = Autoscaler(lambda: seen, RepairPolicy(), Scaler(Full(1))).round()
     assert done.kind == "failed"
     assert "temporarily unavailable" in done.reason
+
+
+# --- what is measured
+
+
+def measuring(kafka: Kafka, clock: Clock, working: Working, **given: Any) -> KafkaObserver:
+    """An observer after its first look."""
+    observer = KafkaObserver(kafka.connect, "shop", ["orders"], working, clock=clock, **given)
+    with pytest.raises(NotYetError, match="arrivals are being measured"):
+        observer.observe()
+    return observer
+
+
+def lagging(kafka: Kafka, clock: Clock) -> None:
+    """Ten seconds, in which consumer a processes 400 events of 1,000 that arrive."""
+    clock.now += 10.0
+    kafka.end["orders", 0] += 1000
+    kafka.committed["orders", 0] += 400
+
+
+def test_without_a_capacity_the_measured_one_is_used(kafka: Kafka, clock: Clock) -> None:
+    kafka.end["orders", 0] = 5000
+    observer = measuring(kafka, clock, Working())
+    for _ in range(6):
+        lagging(kafka, clock)
+        seen = observer.observe()
+        assert (seen.measuring, dict(seen.measured)) == (True, {})
+    lagging(kafka, clock)
+    seen = observer.observe()
+    assert not seen.measuring
+    # six times ten seconds, and the ten that the first offsets may have been late
+    expected = pytest.approx(40 * 6 / 7)
+    assert seen.measured == {"a": expected}
+    # the other one is taken to be like it
+    assert seen.group.capacity.tolist() == [expected, expected]
+    assert seen.group.new_capacity == expected
+    # and what is known stays known once there is no lag, and for others
+    kafka.members = {"c": [0, 1, 2]}
+    clock.now += 10.0
+    seen = observer.observe()
+    assert not seen.measuring
+    assert seen.group.new_capacity == expected
+
+
+@pytest.mark.parametrize(("stated", "told"), [(40.0, False), (100.0, True), (20.0, True)])
+def test_a_capacity_that_is_far_from_the_measured_one_is_named(
+    kafka: Kafka, clock: Clock, stated: float, told: bool
+) -> None:
+    kafka.end["orders", 0] = 5000
+    observer = measuring(kafka, clock, Working(stated))
+    for _ in range(7):
+        lagging(kafka, clock)
+        seen = observer.observe()
+    assert seen.group.capacity.tolist() == [stated, stated]
+    sentence = f"a can process 34.29 events/s as measured, and {stated:g} are stated"
+    assert (sentence in seen.notes) == told
+
+
+class Said:
+    """What consumers have measured themselves."""
+
+    def __init__(self) -> None:
+        self.rates: dict[str, float] = {}
+        self.took: float | None = None
+
+    def capacities(self) -> dict[str, float]:
+        return self.rates
+
+    def rebalance_seconds(self) -> float | None:
+        return self.took
+
+
+def test_what_consumers_say_counts_first(kafka: Kafka, clock: Clock) -> None:
+    kafka.members, said = {}, Said()
+    told = {"x": [("orders", 0)], "y": [("orders", 1)], "z": [("orders", 2)]}
+    observer = measuring(kafka, clock, Working(), members=lambda: told, reports=said)
+    clock.now += 10.0
+    seen = observer.observe()
+    assert seen.measuring
+    assert seen.group.rebalance_seconds == 2.0
+    said.rates, said.took = {"x": 200.0, "y": 100.0, "gone": 1.0}, 0.3
+    clock.now += 10.0
+    seen = observer.observe()
+    assert not seen.measuring
+    assert seen.group.capacity.tolist() == [200.0, 100.0, 150.0]
+    assert (seen.group.new_capacity, seen.group.rebalance_seconds) == (150.0, 0.3)
+
+
+@pytest.mark.parametrize("given", [None, 1.0])
+def test_a_rebalance_is_measured_unless_it_is_given(
+    kafka: Kafka, clock: Clock, given: float | None
+) -> None:
+    observer = measuring(kafka, clock, Working(100.0, rebalance_seconds=given))
+    clock.now += 10.0
+    assert observer.observe().group.rebalance_seconds == (2.0 if given is None else given)
+    kafka.state = "PreparingRebalance"
+    for _ in range(3):
+        clock.now += 1.0
+        with pytest.raises(RebalancingError, match=r"rebalances \(PreparingRebalance\)"):
+            observer.observe()
+    kafka.state = "Stable"
+    clock.now += 1.0
+    seen = observer.observe()
+    assert seen.rebalance_measured == 3.0
+    assert seen.group.rebalance_seconds == (3.0 if given is None else given)
+
+
+def test_a_group_that_rebalances_is_looked_at_again_soon() -> None:
+    stop, rounds = threading.Event(), list[Round]()
+
+    def observe() -> Observation:
+        raise RebalancingError("the group rebalances")
+
+    def tell(done: Round) -> None:
+        rounds.append(done)
+        if len(rounds) == 3:
+            stop.set()
+
+    # the test would time out otherwise
+    Autoscaler(observe, RepairPolicy(), rebalance_look=0.01).run(stop, 1e6, tell)
+    assert [r.kind for r in rounds] == ["waiting"] * 3
+
+
+@pytest.mark.parametrize("assignor", ["range", "packed", "assigned"])
+def test_while_capacities_are_measured_nothing_ends(assignor: Assignor) -> None:
+    class Never:
+        def decide(self, group: Group, now: float) -> Decision:
+            raise AssertionError("there is no capacity to decide on")
+
+    told, assigned_to = list[tuple[int, int]](), list[dict[str, str]]()
+    seen = replace(observation([50.0, 10.0, 0.0], [0, 1, -1], 1.0), measuring=True)
+
+    def assign(seen: Observation, decision: Decision) -> bool:
+        assigned_to.append(seen.targets(decision))
+        return True
+
+    fixed = Fixed(5)
+    loop = Autoscaler(
+        lambda: seen,
+        Never(),
+        Scaler(fixed, ScalingLimits(down_cooldown=0.0)),
+        lambda *n: told.append(n),
+        assignor,
+        assign=assign,
+    )
+    done = loop.round()
+    assert (done.kind, done.observation) == ("waiting", None)
+    assert done.reason.startswith("what a consumer can process is being measured")
+    assert fixed.requested == 5
+    assert told == [(2, 2)]
+    # no consumer would process anything that could be measured
+    everything = {"orders-0": "c0", "orders-1": "c1", "orders-2": "c1"}
+    assert assigned_to == ([everything] if assignor == "assigned" else [])
+    assert "counterpoise_autoscale_load{" not in loop.metrics()
+
+
+def test_the_minimum_starts_before_anything_is_measured() -> None:
+    fixed = Fixed(0)
+    seen = replace(observation([50.0], [-1], 1.0), measuring=True)
+    loop = Autoscaler(lambda: seen, RepairPolicy(), Scaler(fixed), minimum=2)
+    done = loop.round()
+    assert (done.kind, fixed.requested) == ("changed", 2)
+    assert done.reason.startswith("0 -> 2 consumers: what a consumer can process is being")
+
+
+def test_a_round_says_what_was_measured() -> None:
+    seen = observation([50.0, 10.0], [0, 1], 100.0)
+    seen = replace(
+        seen,
+        group=replace(seen.group, rebalance_seconds=1.5),
+        measured={"c0": 98.0},
+        rebalance_measured=1.5,
+    )
+    autoscaler = Autoscaler(lambda: seen, RepairPolicy())
+    record = autoscaler.round().record()
+    assert record["capacity_measured"] == {"c0": 98.0}
+    assert (record["rebalance_seconds"], record["rebalance_measured"]) == (1.5, 1.5)
+    page = {s.name + str(dict(s.labels)): s.value for s in samples(autoscaler.metrics())}
+    assert page["counterpoise_autoscale_capacity_measured{'consumer': 'c0'}"] == 98.0
+    assert page["counterpoise_autoscale_rebalance_seconds{}"] == 1.5

@@ -78,6 +78,18 @@ def test_five_sixths_are_usable() -> None:
     assert usable_capacity(6.0, 30.0, 5.0) == pytest.approx(5.0)
 
 
+def test_bins_of_the_usable_capacity_need_fewer_consumers_that_still_catch_up() -> None:
+    stream = pack_latency.published_stream()[:30]
+    bins = pack_latency.followed(pack_latency.subject("mwf"), stream)
+    larger = pack_latency.followed(pack_latency.subject("mwf, usable capacity"), stream)
+    assert larger.consumers < bins.consumers
+    # nobody is later than the rebalance, or carries anything over to the next interval
+    assert larger.latency.above(5.0) == 0
+    packed = pack_latency.subject("mwf")(stream[2], np.full(stream.shape[1], -1, np.int64))
+    few = pack_latency.fewest(stream[2], seconds=10.0)
+    assert few.bound <= few.consumers <= len(np.unique(packed))
+
+
 @pytest.mark.parametrize(
     ("capacity", "interval", "rebalance", "sentence"),
     [

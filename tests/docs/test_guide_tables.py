@@ -23,6 +23,7 @@ from balancer.autoscaling.document import (
 )
 from balancer.autoscaling.group import Group
 from balancer.autoscaling.keda import KedaSettings
+from balancer.autoscaling.measurement import MeasurementSettings
 from balancer.autoscaling.observation import Observation
 from balancer.autoscaling.packed import PackedSettings
 from balancer.autoscaling.parameters import AutoscalingParameters
@@ -83,6 +84,7 @@ def defaults(record: Any) -> dict[str, Any]:
         PackedSettings,
         ConsumerSettings,
         ControlSettings,
+        MeasurementSettings,
     ],
 )
 def test_a_table_lists_the_tunable_numbers(record: Any) -> None:

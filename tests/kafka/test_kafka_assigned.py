@@ -214,13 +214,14 @@ def load(kafka_cluster: KafkaCluster, topic: str, ends: ExitStack) -> Load:
 
 @pytest.fixture
 def start(kafka_cluster: KafkaCluster, topic: str, ends: ExitStack) -> Callable[..., Controller]:
-    def started(*words: object) -> Controller:
+    def started(*words: object, stated: bool = True) -> Controller:
+        known = ("--capacity", str(CAPACITY), "--rebalance-time", "1s") if stated else ()
         process = subprocess.Popen(
             [sys.executable, "-c", "from balancer.cli import main; main()", "autoscale", "run",
              "--bootstrap-server", kafka_cluster.bootstrap, "--group", f"{topic}-readers",
-             "--topics", topic, "--capacity", str(CAPACITY), "--assignor", "assigned", "--json",
-             "--interval", "1s", "--window", "5s", "--rebalance-time", "1s", "--reaction-time",
-             "3s", "--sla", f"{SLA:g}s", "--down-cooldown", "5s", "--maximum", "6",
+             "--topics", topic, *known, "--assignor", "assigned", "--json",
+             "--interval", "1s", "--window", "5s", "--reaction-time", "3s",
+             "--sla", f"{SLA:g}s", "--down-cooldown", "5s", "--maximum", "6",
              *map(str, words)],
             stdout=subprocess.PIPE,
             stderr=None,
@@ -306,6 +307,38 @@ def test_a_skewed_load_is_followed_from_one_to_six_and_back_with_consumers_kille
     written.check_bound()
     assert not [id_ for id_ in written.processes if alive(id_)]
     assert not [r for r in controller.rounds if r["kind"] == "failed"]
+
+
+def test_what_is_not_stated_is_measured(
+    load: Load, start: Callable[..., Controller], command: list[str], folder: Path
+) -> None:
+    controller = start("--command", " ".join(command), stated=False)
+    load.rates = [60.0, 50.0, 40.0, 50.0, 40.0, 40.0]
+
+    def settled() -> bool:
+        last = controller.last()
+        return bool(last) and last["lag"] < 200 and len(last["capacity_measured"]) > 1
+
+    wait_for(settled, 60.0, lambda: controller.rounds[-6:])
+    wait_for(
+        lambda: controller.last()["rebalance_measured"] is not None,
+        30.0,
+        lambda: controller.rounds[-6:],
+    )
+    last = controller.last()
+    print(f"\nmeasured {last['capacity_measured']}, rebalance {last['rebalance_measured']:.3f} s")
+    first = next(r for r in controller.rounds if "being measured" in r["reason"])
+    assert "consumers" not in first
+    # it sleeps for the rest of its time, and never processes more
+    assert all(0 < rate <= CAPACITY * 1.5 for rate in last["capacity_measured"].values())
+    assert 0 < last["rebalance_measured"] < SLA
+    assert last["rebalance_seconds"] == last["rebalance_measured"]
+    load.stop()
+    wait_for(lambda: controller.last()["lag"] == 0, 60.0, lambda: controller.rounds[-6:])
+    controller.end()
+    written = Written.read(folder)
+    written.check_one_reader()
+    written.check_nothing_lost(load.sent)
 
 
 def test_controllers_that_are_killed_or_frozen_change_nothing_for_consumers(

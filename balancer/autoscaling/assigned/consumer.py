@@ -14,6 +14,7 @@ from typing import Any, Literal
 from balancer.autoscaling.assigned.channel import CONTROLLER, Channel, address, control_topic
 from balancer.autoscaling.assigned.member import Member
 from balancer.autoscaling.assigned.messages import LONGEST_NAME, Assignment, Partition
+from balancer.autoscaling.assigned.meter import ProcessingMeter
 from balancer.autoscaling.assigned.settings import ConsumerSettings
 from balancer.autoscaling.errors import AutoscalingError
 from balancer.autoscaling.replicas.processes import NAME_VARIABLE
@@ -43,6 +44,9 @@ class AssignedConsumer:
     ``ConsumerSettings.record_seconds``; a consumer that is busy for longer sends no heartbeats. A
     process that is suspended in the middle of a record goes on with it when it is resumed, and
     nothing in the process can prevent that.
+
+    Heartbeats also say how many events the consumer can process: those that it has, over the time
+    between handing out a record and being asked for the next one.
 
     Parameters
     ----------
@@ -134,7 +138,8 @@ class AssignedConsumer:
         self._busy: float | None = boot_clock()
         self._buffer: deque[Any] = deque()
         self._in_hand: Any = None
-        self._reading: set[Partition] = set()
+        self._reading: frozenset[Partition] = frozenset()
+        self._meter = ProcessingMeter(s.measured_seconds, s.least_measured_seconds)
         # next offset to be processed, and what Kafka has of that
         self._position: dict[Partition, int] = {}
         self._committed: dict[Partition, int] = {}
@@ -147,7 +152,7 @@ class AssignedConsumer:
     @property
     def partitions(self) -> frozenset[Partition]:
         """Those that it reads now."""
-        return frozenset(self._reading)
+        return self._reading
 
     def __iter__(self) -> Iterator[Any]:
         """Records until :meth:`stop` is called."""
@@ -191,7 +196,9 @@ class AssignedConsumer:
             self._in_hand, self._busy = record, now
             yield record
             self._count_as_processed()
-            if boot_clock() >= self._next_look:
+            done = boot_clock()
+            self._meter.note(done - now)
+            if done >= self._next_look:
                 self._proceed()
         self._busy = boot_clock()
 
@@ -259,12 +266,14 @@ class AssignedConsumer:
         """Stop reading partitions; commit unless the lease is over, as then others commit."""
         reads = partitions & self._reading
         self._reading -= reads
+        # the controller hears of it at once, as the commit takes its time
+        self._news.set()
         self._buffer = deque(
             r for r in self._buffer if (r.topic(), r.partition()) not in partitions
         )
         self._consumer.incremental_unassign([self._kafka.TopicPartition(*p) for p in reads])
         if reads and self._on_stop is not None:
-            self._on_stop(frozenset(reads))
+            self._on_stop(reads)
         if certain:
             deadline = boot_clock() + self._settings.answer_seconds
             while self._commit(reads) and boot_clock() < deadline:
@@ -298,6 +307,8 @@ class AssignedConsumer:
             self._on_start(begun)
         self._consumer.incremental_assign(found)
         self._reading |= begun
+        if begun:
+            self._news.set()
 
     def _at_end(self, places: list[Any]) -> list[Any]:
         """Places whose offset is known: of those never committed, their end, once it is."""
@@ -426,6 +437,6 @@ class AssignedConsumer:
         if busy is not None and now > busy + self._settings.record_seconds:
             return False
         with self._lock:
-            beat = self._member.heartbeat(now)
+            beat = self._member.heartbeat(now, reads=self._reading, capacity=self._meter.rate)
         self._channel.send(CONTROLLER, beat.encode())
         return True

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from balancer.autoscaling.assigned.channel import CONTROLLER, Channel, control_topic, make_topic
 from balancer.autoscaling.assigned.coordinator import Coordinator
 from balancer.autoscaling.assigned.messages import Heartbeat, Partition
+from balancer.autoscaling.assigned.pauses import Pauses
 from balancer.autoscaling.assigned.settings import ControlSettings
 from balancer.autoscaling.errors import AutoscalingError, NotYetError
 from balancer.autoscaling.observation import Observation
@@ -79,6 +80,7 @@ class GroupController:
         self._coordinator: Coordinator | None = None
         # the last heartbeat of each consumer, and when it was heard
         self._heard: dict[str, tuple[Heartbeat, float]] = {}
+        self._pauses = Pauses()
         self._listens_since = float("inf")
         # why Kafka lets it not speak or listen
         self._refused: AutoscalingError | None = None
@@ -163,14 +165,29 @@ class GroupController:
             self._coordinator.assign(parsed)
             return self._speaks(self._coordinator)
 
+    def capacities(self) -> Mapping[str, float]:
+        """Events/s that consumers can process, as they have measured."""
+        with self._lock:
+            latest = self._latest(boot_clock())
+        return {beat.consumer: beat.capacity for beat in latest if beat.capacity is not None}
+
+    def rebalance_seconds(self) -> float | None:
+        """Median of the last times in which a partition that moved was not read."""
+        with self._lock:
+            return self._pauses.times.median
+
     def _overheard(self, now: float) -> Mapping[str, Sequence[Partition]]:
         if now < self._listens_since + self._settings.silent_seconds:
             raise NotYetError("listening to what consumers say")
-        return {
-            beat.consumer: sorted(beat.held)
+        return {beat.consumer: sorted(beat.held) for beat in self._latest(now)}
+
+    def _latest(self, now: float) -> list[Heartbeat]:
+        """The last heartbeat of each consumer that is heard of."""
+        return [
+            beat
             for beat, at in self._heard.values()
             if now <= at + self._settings.silent_seconds and not beat.leaving
-        }
+        ]
 
     def _speaks(self, coordinator: Coordinator) -> bool:
         vote = self._vote
@@ -196,6 +213,7 @@ class GroupController:
         with self._lock:
             for beat in beats:
                 self._heard[beat.consumer] = beat, now
+                self._pauses.heard(beat, now)
             coordinator = self._acting()
             if coordinator is None:
                 return

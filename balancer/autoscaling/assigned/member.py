@@ -9,6 +9,8 @@ from balancer.autoscaling.assigned.messages import Assignment, Heartbeat, Partit
 
 # Heartbeats whose time is remembered; an answer to an older one is of no use.
 _REMEMBERED = 1000
+# More partitions that are not read are not listed, as a message must not be too large.
+_LISTED = 1000
 
 
 class Change(NamedTuple):
@@ -60,14 +62,32 @@ class Member:
         """When the lease ends, by this consumer's clock."""
         return self._until
 
-    def heartbeat(self, now: float) -> Heartbeat:
-        """The next heartbeat, to be sent now or later."""
+    def heartbeat(
+        self,
+        now: float,
+        *,
+        reads: frozenset[Partition] | None = None,
+        capacity: float | None = None,
+    ) -> Heartbeat:
+        """The next heartbeat, to be sent now or later.
+
+        Parameters
+        ----------
+        now
+            The time.
+        reads
+            Partitions that it really reads; None if that is not known.
+        capacity
+            Events/s that it can process; None if that is not known.
+        """
         self._lapse(now)
         self._number += 1
         self._sent[self._number] = now
         while len(self._sent) > _REMEMBERED:
             self._sent.popitem(last=False)
         epoch, seen = self._last
+        holds = self._wanted | (self._held - self._lapsed)
+        unread = None if reads is None else holds - reads
         return Heartbeat(
             consumer=self.name,
             id=self.id,
@@ -75,8 +95,10 @@ class Member:
             number=self._number,
             epoch=epoch,
             seen=seen,
-            partitions=by_topic(self._wanted | (self._held - self._lapsed)),
+            partitions=by_topic(holds),
             leaving=self._leaving and not self._held,
+            capacity=capacity,
+            unread=None if unread is None or len(unread) > _LISTED else by_topic(unread),
         )
 
     def receive(self, message: Assignment, now: float) -> bool:

@@ -19,6 +19,7 @@ LONGEST_NAME = _LONGEST - 33
 
 _Name = Annotated[str, Field(min_length=1, max_length=_LONGEST)]
 _Numbers = dict[_Name, tuple[Whole, ...]]
+_Rate = Annotated[Number, Field(gt=0)]
 
 
 class _Message(BaseModel):
@@ -61,6 +62,11 @@ class Heartbeat(_Message):
         Those that it reads or may begin to read without another message.
     leaving
         Whether it ends: it will read nothing again.
+    capacity
+        Events/s that it can process, as it has measured; None while it does not know.
+    unread
+        Those of `partitions` that it does not read: not yet, or not any longer. None if they are
+        not known, or too many to be listed.
     """
 
     kind: Literal["heartbeat"] = "heartbeat"
@@ -72,11 +78,18 @@ class Heartbeat(_Message):
     seen: Whole
     partitions: _Numbers = {}
     leaving: bool = False
+    capacity: _Rate | None = None
+    unread: _Numbers | None = None
 
     @property
     def held(self) -> frozenset[Partition]:
         """The partitions as a set."""
         return frozenset(flat(self.partitions))
+
+    @property
+    def reads(self) -> frozenset[Partition] | None:
+        """Those that it reads; None if it does not say."""
+        return None if self.unread is None else self.held - frozenset(flat(self.unread))
 
 
 class Assignment(_Message):

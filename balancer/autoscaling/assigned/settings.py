@@ -71,6 +71,11 @@ class ConsumerSettings:
         Time for Kafka to answer.
     start_seconds
         Time for the control topic to exist.
+    measured_seconds
+        Time of processing, waits left out, over which events are counted to know how many the
+        consumer can process; at least the last half of it counts.
+    least_measured_seconds
+        Time of processing from which on that is known.
     """
 
     record_seconds: float = 1.0
@@ -80,6 +85,8 @@ class ConsumerSettings:
     batch: int = 500
     answer_seconds: float = 5.0
     start_seconds: float = 60.0
+    measured_seconds: float = 30.0
+    least_measured_seconds: float = 1.0
 
     def __post_init__(self) -> None:
         for name in (
@@ -90,6 +97,8 @@ class ConsumerSettings:
             "batch",
             "answer_seconds",
             "start_seconds",
+            "measured_seconds",
+            "least_measured_seconds",
         ):
             if not 0 < getattr(self, name) < float("inf"):
                 raise AutoscalingError(

@@ -115,6 +115,11 @@ class Scaler:
         self._asked: int | None = None
         self._foreign = False
 
+    @property
+    def requested(self) -> int:
+        """The number that was asked for last, by whomever."""
+        return self.replicas.count().requested
+
     def apply(self, consumers: int, leaving: Sequence[str] = ()) -> Outcome:
         """Ask for a number of consumers, unless a limit says that it must wait.
 

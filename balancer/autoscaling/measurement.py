@@ -1,0 +1,255 @@
+"""Measures what consumers process and how long rebalances take, from looks at a group.
+
+Nothing here knows Kafka: a look is what was read there, and when. What has not been measured is
+unknown, never 0.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from balancer.autoscaling.errors import AutoscalingError
+
+Partition = tuple[str, int]
+Offsets = Mapping[Partition, int]
+
+
+@dataclass(frozen=True)
+class MeasurementSettings:
+    """Tunable numbers of what is measured of a group.
+
+    Parameters
+    ----------
+    difference
+        Share by which the measured capacity may differ from the stated one without a warning.
+    commits
+        A window is at least so many times as long as what the committed offsets at its start may be
+        late by.
+    silent_seconds
+        A consumer that commits nothing for so long is measured anew.
+    remembered_seconds
+        Of the windows of a consumer in so long before its last one, the one with the highest rate
+        counts.
+    rebalances
+        The median of the last so many rebalances counts.
+    longest_rebalance_seconds
+        What takes longer is an outage, and does not count.
+    default_rebalance_seconds
+        How long a rebalance takes until one was seen.
+    rebalance_look_seconds
+        Between two looks while the group rebalances.
+    """
+
+    difference: float = 0.2
+    commits: int = 6
+    silent_seconds: float = 60.0
+    remembered_seconds: float = 600.0
+    rebalances: int = 10
+    longest_rebalance_seconds: float = 60.0
+    default_rebalance_seconds: float = 2.0
+    rebalance_look_seconds: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not 0 < value < float("inf"):
+                raise AutoscalingError(f"{name}: {value} found, a number above 0 expected")
+
+
+class Reports(Protocol):
+    """What consumers have measured themselves; a group controller collects it."""
+
+    def capacities(self) -> Mapping[str, float]:
+        """Events/s that consumers can process, by name; without those that do not know it."""
+
+    def rebalance_seconds(self) -> float | None:
+        """How long partitions are not read when their consumers change; None until one was."""
+
+
+class RebalanceTimes:
+    """How long the last rebalances have taken.
+
+    Parameters
+    ----------
+    settings
+        Tunable numbers.
+
+    Examples
+    --------
+    >>> times = RebalanceTimes()
+    >>> times.median is None
+    True
+    >>> for seconds in (0.5, 3.0, 1.0, 1000.0):
+    ...     times.add(seconds)
+    >>> times.median
+    1.0
+    """
+
+    def __init__(self, settings: MeasurementSettings | None = None) -> None:
+        s = settings or MeasurementSettings()
+        self._most = s.longest_rebalance_seconds
+        self._seconds: deque[float] = deque(maxlen=s.rebalances)
+        # whether the group was stable when it was seen last, and since when it rebalances
+        self._stable = False
+        self._since: float | None = None
+
+    @property
+    def median(self) -> float | None:
+        """The median of the last ones; None if none was seen."""
+        return statistics.median(self._seconds) if self._seconds else None
+
+    def add(self, seconds: float) -> None:
+        """Note one, unless it is too long for a rebalance."""
+        if seconds <= self._most:
+            self._seconds.append(seconds)
+
+    def look(self, at: float, stable: bool | None) -> None:
+        """Note whether the group is stable at a time; None if it has no members.
+
+        A rebalance counts from the first look that sees it to the first that sees the group stable.
+        What was before the first one is missed, and up to one look is too much. That of a group
+        which was not seen stable before may be its start, and does not count.
+        """
+        if stable is False:
+            if self._stable:
+                self._since = at
+            self._stable = False
+            return
+        if stable and self._since is not None:
+            self.add(at - self._since)
+        self._since, self._stable = None, stable is True
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """A look at the partitions of a consumer."""
+
+    at: float
+    committed: dict[Partition, int]
+    start: dict[Partition, int]
+    end: dict[Partition, int]
+
+
+@dataclass
+class _Stretch:
+    """A time in which a consumer reads the same partitions.
+
+    Parameters
+    ----------
+    last
+        The first look, or the last one that found more committed.
+    marks
+        Looks since which the consumer always had lag, each of which found more committed, with
+        the seconds since the one before.
+    """
+
+    last: _Mark
+    marks: deque[tuple[float, _Mark]] = field(default_factory=deque)
+
+
+class ConsumptionEstimator:
+    """What consumers can process, from the offsets that they commit while they have lag.
+
+    A consumer is busy between two looks if it has committed more of a partition, and less than was
+    there at the first look: then it always had something to process until that commit. What it
+    processes in a window of such looks is a lower bound of what it can process (seed 003, Eq. 1).
+    Offsets are committed late: those at the start of the window may be as old as the look before,
+    so this time counts as part of the window. The window is at least `commits` times as long,
+    so the bound is too low by at most one part in `commits` + 1 for that reason.
+
+    Parameters
+    ----------
+    settings
+        Tunable numbers.
+
+    Examples
+    --------
+    A consumer has 1,000 events and commits 100 every second:
+
+    >>> estimator, p = ConsumptionEstimator(MeasurementSettings(commits=3)), ("orders", 0)
+    >>> for second in range(6):
+    ...     committed = {p: 100 * second}
+    ...     estimator.look(second, {"a": [p]}, committed, {p: 0}, {p: 1000})
+    >>> estimator.capacities()
+    {'a': 80.0}
+    """
+
+    def __init__(self, settings: MeasurementSettings | None = None) -> None:
+        self._settings = settings or MeasurementSettings()
+        self._stretches: dict[str, _Stretch] = {}
+        self._found: dict[str, deque[tuple[float, float]]] = {}
+
+    def capacities(self) -> dict[str, float]:
+        """Events/s that consumers can process at least; without those that are not known."""
+        return {name: max(rate for _, rate in found) for name, found in self._found.items()}
+
+    def look(
+        self,
+        at: float,
+        reads: Mapping[str, Iterable[Partition]],
+        committed: Offsets,
+        start: Offsets,
+        end: Offsets,
+    ) -> None:
+        """Take note of a look.
+
+        Parameters
+        ----------
+        at
+            Its time in seconds.
+        reads
+            The partitions of each consumer.
+        committed, start, end
+            Offsets: what is committed, the oldest record, and the end.
+        """
+        for table in (self._stretches, self._found):
+            for name in table.keys() - reads.keys():
+                del table[name]
+        for name, partitions in reads.items():
+            known = [p for p in partitions if p in committed and p in start and p in end]
+            mark = _Mark(
+                at,
+                {p: committed[p] for p in known},
+                {p: start[p] for p in known},
+                {p: end[p] for p in known},
+            )
+            stretch = self._stretches.get(name)
+            if stretch is None or not self._goes_on(stretch.last, mark):
+                self._stretches[name] = _Stretch(mark)
+            elif any(mark.committed[p] > stretch.last.committed[p] for p in known):
+                self._add(name, stretch, mark)
+
+    def _goes_on(self, last: _Mark, now: _Mark) -> bool:
+        """Whether it is the same partitions, none of them set back, not too late."""
+        return (
+            now.committed.keys() == last.committed.keys()
+            and all(offset >= last.committed[p] for p, offset in now.committed.items())
+            and now.at - last.at <= self._settings.silent_seconds
+        )
+
+    def _add(self, name: str, stretch: _Stretch, now: _Mark) -> None:
+        last, marks, times = stretch.last, stretch.marks, self._settings.commits
+        busy = any(last.committed[p] < offset < last.end[p] for p, offset in now.committed.items())
+        if not busy:
+            marks.clear()
+        marks.append((now.at - last.at, now))
+        stretch.last = now
+        while len(marks) > 2 and now.at - marks[1][1].at >= times * marks[1][0]:
+            marks.popleft()
+        late, first = marks[0]
+        seconds = now.at - first.at
+        if seconds < times * late:
+            return
+        # what has expired was skipped, not processed
+        count = sum(
+            max(0, offset - max(first.committed[p], now.start[p]))
+            for p, offset in now.committed.items()
+        )
+        if count:
+            found = self._found.setdefault(name, deque())
+            found.append((now.at, count / (seconds + late)))
+            while found[0][0] < now.at - self._settings.remembered_seconds:
+                found.popleft()

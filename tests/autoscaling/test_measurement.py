@@ -1,0 +1,359 @@
+"""What consumers process and how long rebalances take is measured; what is not known is not 0."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from balancer.autoscaling.assigned import AssignedConsumer, ConsumerSettings
+from balancer.autoscaling.assigned import consumer as consumer_module
+from balancer.autoscaling.assigned.member import Member
+from balancer.autoscaling.assigned.messages import Assignment, Heartbeat, Partition, by_topic
+from balancer.autoscaling.assigned.meter import ProcessingMeter
+from balancer.autoscaling.assigned.pauses import Pauses
+from balancer.autoscaling.errors import AutoscalingError
+from balancer.autoscaling.measurement import (
+    ConsumptionEstimator,
+    MeasurementSettings,
+    RebalanceTimes,
+)
+
+P, Q = ("orders", 0), ("orders", 1)
+COMMITS = MeasurementSettings.commits
+
+
+class Backlog:
+    """A consumer that processes one partition, commits now and then, and is looked at."""
+
+    def __init__(self, capacity: float, commit_seconds: float, rate: float, waiting: int) -> None:
+        self.capacity, self.commit_seconds, self.rate = capacity, commit_seconds, rate
+        self.end, self.done, self.now, self.next_commit = float(waiting), 0.0, 0.0, 0.0
+        self.committed = 0
+        self.estimator = ConsumptionEstimator()
+
+    def run(self, seconds: float, step: float = 0.05) -> None:
+        until = self.now + seconds
+        while self.now < until - 1e-9:
+            self.now += step
+            self.end += self.rate * step
+            self.done = min(self.end, self.done + self.capacity * step)
+            if self.now >= self.next_commit:
+                self.committed = int(self.done)
+                self.next_commit = self.now + self.commit_seconds
+
+    def look(self) -> dict[str, float]:
+        self.estimator.look(self.now, {"a": [P]}, {P: self.committed}, {P: 0}, {P: int(self.end)})
+        return self.estimator.capacities()
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    capacity=st.floats(20, 500),
+    commit_seconds=st.sampled_from((0.1, 1.0, 5.0, 14.0)),
+    interval=st.sampled_from((1.0, 4.0, 10.0)),
+)
+def test_a_consumer_with_lag_is_measured_whenever_it_commits(
+    capacity: float, commit_seconds: float, interval: float
+) -> None:
+    world = Backlog(capacity, commit_seconds, rate=capacity / 2, waiting=10**6)
+    seconds = 2 * (COMMITS + 2) * (commit_seconds + interval)
+    while world.now < seconds:
+        world.run(interval)
+        found = world.look().get("a")
+        assert found is None or found <= capacity * 1.001 + 1
+    assert found is not None
+    assert found >= capacity * COMMITS / (COMMITS + 1) * 0.97 - 1
+
+
+def test_a_consumer_that_keeps_up_is_not_measured() -> None:
+    # what is not committed yet at a look is no lag
+    world = Backlog(200.0, 5.0, rate=100.0, waiting=0)
+    for _ in range(60):
+        world.run(4.0)
+        assert world.look() == {}
+
+
+def test_one_that_hangs_is_unknown_and_measured_anew_afterwards() -> None:
+    world = Backlog(0.0, 1.0, rate=10.0, waiting=100_000)
+    for _ in range(30):
+        world.run(5.0)
+        assert world.look() == {}
+    world.capacity = 50.0
+    for _ in range(COMMITS + 2):
+        world.run(5.0)
+        found = world.look()
+    assert found["a"] == pytest.approx(50 * COMMITS / (COMMITS + 1), rel=0.05)
+
+
+def looks(
+    estimator: ConsumptionEstimator,
+    steps: int,
+    committed: Callable[[int], dict[Partition, int]],
+    start: Callable[[int], int] = lambda _: 0,
+    reads: Callable[[int], list[Partition]] = lambda _: [P],
+) -> dict[str, float]:
+    for k in range(steps):
+        estimator.look(
+            float(k), {"a": reads(k)}, committed(k), dict.fromkeys((P, Q), start(k)),
+            dict.fromkeys((P, Q), 10**9),
+        )  # fmt: skip
+    return estimator.capacities()
+
+
+def test_what_a_consumer_skips_or_is_set_back_to_is_not_processed() -> None:
+    assert looks(ConsumptionEstimator(), 12, lambda k: {P: 100 * k})["a"] == pytest.approx(
+        100 * COMMITS / (COMMITS + 1)
+    )
+    # the log's start overtakes it, and it goes on from there
+    skips = looks(
+        ConsumptionEstimator(),
+        12,
+        lambda k: {P: 100 * k + 10**6 * (k > 4)},
+        lambda k: (10**6 + 400) * (k > 4),
+    )
+    assert skips["a"] <= 100
+    # set back every few looks: never a whole window
+    assert looks(ConsumptionEstimator(), 40, lambda k: {P: 100 * (k % 5)}) == {}
+
+
+def test_a_window_is_that_of_the_same_partitions() -> None:
+    moves = looks(
+        ConsumptionEstimator(), 40, lambda k: {P: 100 * k, Q: 7 * k},
+        reads=lambda k: [P, Q] if k % 6 < 3 else [P],
+    )  # fmt: skip
+    assert moves == {}
+    # never committed: not counted, and of those that are nothing is lost
+    assert (
+        looks(ConsumptionEstimator(), 12, lambda k: {P: 100 * k}, reads=lambda _: [P, Q])["a"] > 0
+    )
+    assert looks(ConsumptionEstimator(), 12, lambda k: {}) == {}
+
+
+def test_consumers_that_are_gone_are_forgotten() -> None:
+    estimator = ConsumptionEstimator()
+    assert looks(estimator, 12, lambda k: {P: 100 * k})
+    estimator.look(12.0, {}, {}, {}, {})
+    assert estimator.capacities() == {}
+
+
+def test_what_was_measured_long_ago_gives_way_to_what_is_measured_now() -> None:
+    settings = MeasurementSettings(remembered_seconds=20.0)
+    estimator = ConsumptionEstimator(settings)
+    slower = looks(estimator, 60, lambda k: {P: 100 * k if k < 20 else 1600 + 20 * k})
+    assert slower["a"] == pytest.approx(20 * COMMITS / (COMMITS + 1))
+
+
+def test_a_rebalance_counts_if_the_group_was_stable_before() -> None:
+    times = RebalanceTimes()
+    # the start of a group
+    for at, stable in ((0.0, None), (1.0, False), (9.0, True)):
+        times.look(at, stable)
+    assert times.median is None
+    for at, stable in ((20.0, False), (21.0, False), (22.5, True), (30.0, True)):
+        times.look(at, stable)
+    assert times.median == 2.5
+    # all consumers ended meanwhile
+    for at, stable in ((40.0, False), (45.0, None), (50.0, False), (59.0, True)):
+        times.look(at, stable)
+    assert times.median == 2.5
+    # an outage
+    for at, stable in ((100.0, False), (1000.0, True)):
+        times.look(at, stable)
+    assert times.median == 2.5
+
+
+def test_settings_are_above_0() -> None:
+    with pytest.raises(AutoscalingError, match="commits: 0 found, a number above 0 expected"):
+        MeasurementSettings(commits=0)
+
+
+# --- consumers that are told what to read
+
+
+def test_the_meter_counts_time_of_processing_only() -> None:
+    meter = ProcessingMeter(seconds=10.0, least=1.0)
+    for _ in range(199):
+        meter.note(0.005)
+    assert meter.rate is None
+    meter.note(0.005)
+    assert meter.rate == pytest.approx(200)
+    # what is older than the window no longer counts
+    for _ in range(400):
+        meter.note(0.05)
+    assert meter.rate == pytest.approx(20)
+
+
+def beat(name: str, number: int, reads: str, unread: str = "", **more: Any) -> Heartbeat:
+    held = [("t", int(n)) for n in reads + unread]
+    return Heartbeat(
+        consumer=name, id=more.pop("id", f"{name}/1"), address=1, number=number, epoch=1, seen=1,
+        partitions=by_topic(held), unread=by_topic([("t", int(n)) for n in unread]), **more,
+    )  # fmt: skip
+
+
+def test_a_pause_is_from_stop_to_start() -> None:
+    pauses = Pauses()
+    pauses.heard(beat("a", 1, "012"), 0.0)
+    pauses.heard(beat("b", 1, ""), 0.0)
+    assert pauses.times.median is None
+    # it holds them until they are committed, but reads them no longer
+    pauses.heard(beat("a", 2, "2", unread="01"), 10.0)
+    pauses.heard(beat("a", 3, "2"), 10.2)
+    pauses.heard(beat("b", 2, "", unread="01"), 10.3)
+    assert pauses.times.median is None
+    # the last one counts, of those that start at a time
+    pauses.heard(beat("b", 3, "01"), 10.5)
+    assert pauses.times.median == 0.5
+    # an old message changes nothing
+    pauses.heard(beat("a", 2, "", unread="012"), 11.0)
+    pauses.heard(beat("b", 4, "012"), 12.0)
+    assert pauses.times.median == 0.5
+
+
+def test_what_nobody_moved_is_no_pause() -> None:
+    pauses = Pauses()
+    pauses.heard(beat("a", 1, "0"), 0.0)
+    pauses.heard(beat("b", 1, ""), 0.0)
+    # stopped by its lease, and started again
+    pauses.heard(beat("a", 2, ""), 1.0)
+    pauses.heard(beat("a", 3, "0"), 5.0)
+    # killed
+    pauses.heard(beat("b", 2, "0"), 30.0)
+    # ended before another was there
+    pauses.heard(beat("b", 3, "", unread="0"), 31.0)
+    pauses.heard(beat("b", 4, "", leaving=True), 31.1)
+    pauses.heard(beat("c", 1, ""), 50.0)
+    pauses.heard(beat("c", 2, "0"), 51.0)
+    # one that does not say what it reads
+    pauses.heard(beat("c", 3, "0").model_copy(update={"unread": None}), 52.0)
+    pauses.heard(beat("a", 4, "0"), 53.0)
+    assert pauses.times.median is None
+
+
+def test_heartbeats_of_an_older_version_are_read() -> None:
+    old = Member("a", "a/1", 1).heartbeat(0.0).model_dump(exclude={"capacity", "unread"})
+    found = Heartbeat.model_validate(old)
+    assert Heartbeat.decode(found.encode()) == found
+    assert (found.capacity, found.reads) == (None, None)
+    for capacity in (b"0", b"-1", b'"x"', b"NaN", b"Infinity"):
+        value = found.encode().replace(b'"capacity":null', b'"capacity":' + capacity)
+        assert Heartbeat.decode(value) is None
+
+
+def test_a_member_says_what_it_does_not_read_yet_or_any_longer() -> None:
+    member = Member("a", "a/1", 1)
+    first = member.heartbeat(0.0)
+    told = Assignment(
+        id="a/1", epoch=1, number=1, heartbeat=first.number, lease_seconds=6.0,
+        partitions=by_topic([P, Q]),
+    )  # fmt: skip
+    assert member.receive(told, 0.0)
+    found = member.heartbeat(0.1, reads=frozenset([P]), capacity=200.0)
+    assert found.held == {P, Q}
+    assert found.reads == frozenset([P])
+    assert found.capacity == 200.0
+    many = by_topic([("orders", n) for n in range(5000)])
+    member.receive(told.model_copy(update={"number": 2, "partitions": many}), 0.2)
+    # too many to be listed
+    assert member.heartbeat(0.3, reads=frozenset()).reads is None
+
+
+class Wire:
+    """Clients of a consumer that has all records at hand, and a clock that stands still."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.offset, self.sent = 1000.0, 0, list[Heartbeat]()
+        self._lock = threading.Lock()
+        monkeypatch.setattr(consumer_module, "boot_clock", lambda: self.now)
+        monkeypatch.setattr(consumer_module, "Channel", lambda *_: self)
+        monkeypatch.setattr(consumer_module, "create", self._create)
+        place = lambda topic, number, offset=-1001: SimpleNamespace(  # noqa: E731
+            topic=topic, partition=number, offset=offset, error=None
+        )
+        fake = SimpleNamespace(
+            OFFSET_BEGINNING=-2, OFFSET_END=-1, TopicPartition=place, KafkaException=RuntimeError
+        )
+        monkeypatch.setattr(consumer_module, "kafka", lambda: fake)
+
+    def _create(self, kind: str, given: dict[str, Any]) -> Wire:
+        self._on_commit = given["on_commit"]
+        return self
+
+    # the control topic
+    def partitions(self, timeout: float) -> int:
+        return 2
+
+    def read(self, partition: int) -> None:
+        pass
+
+    def send(self, place: int, value: bytes) -> None:
+        found = Heartbeat.decode(value)
+        assert found is not None
+        with self._lock:
+            self.sent.append(found)
+
+    def receive(self, timeout: float) -> list[bytes]:
+        time.sleep(0.005)
+        if not self.sent:
+            return []
+        last = self.sent[-1]
+        answer = Assignment(
+            id=last.id, epoch=1, number=last.number, heartbeat=last.number, lease_seconds=10.0,
+            partitions=by_topic([P]),
+        )  # fmt: skip
+        return [answer.encode()]
+
+    def close(self) -> None:
+        pass
+
+    # the records
+    def committed(self, places: list[Any], timeout: float) -> list[Any]:
+        return places
+
+    def incremental_assign(self, places: list[Any]) -> None:
+        pass
+
+    def incremental_unassign(self, places: list[Any]) -> None:
+        pass
+
+    def commit(self, offsets: list[Any], asynchronous: bool) -> None:
+        self._on_commit(None, offsets)
+
+    def consume(self, count: int, timeout: float) -> list[Any]:
+        time.sleep(0.005)
+        first, self.offset = self.offset, self.offset + count
+        return [
+            SimpleNamespace(
+                topic=lambda: P[0], partition=lambda: P[1], error=lambda: None, offset=lambda n=n: n
+            )
+            for n in range(first, first + count)
+        ]
+
+
+def test_a_consumer_says_what_it_can_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    wire = Wire(monkeypatch)
+    settings = ConsumerSettings(batch=100, answer_seconds=0.1)
+    with AssignedConsumer("k:1", "orders", "a", settings=settings) as consumer:
+        processed = 0
+        while processed < 300:
+            for _ in consumer.poll(5.0):
+                wire.now += 0.005
+                processed += 1
+            # a wait, which is no processing
+            wire.now += 0.3
+        assert wire.sent[0].capacity is None
+        assert list(consumer.poll(0.0)) == []
+        before, deadline = len(wire.sent), time.monotonic() + 30
+        while len(wire.sent) == before and time.monotonic() < deadline:
+            wire.now += 0.1
+            time.sleep(0.01)
+        assert wire.sent[-1].capacity == pytest.approx(200)
+        assert wire.sent[-1].reads == frozenset([P])
+    assert wire.sent[-1].leaving
