@@ -23,12 +23,12 @@ from metrics_reporter.quantities import plural
 
 Assignor = Literal["range", "packed", "assigned"]
 _MEASURING = (
-    "what a consumer can process is being measured, which takes one that has lag for some rounds; "
+    "what a consumer can process is being measured, for which one must have lag for some rounds; "
     "no consumer ends before"
 )
 _MEASURING_ASSIGNED = (
-    "what a consumer can process is being measured, which takes some time of its processing; "
-    "no consumer ends before"
+    "what a consumer can process is being measured, for which it must process something for some "
+    "time; no consumer ends before"
 )
 
 

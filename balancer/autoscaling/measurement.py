@@ -10,7 +10,7 @@ import statistics
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from balancer.autoscaling.errors import AutoscalingError
 
@@ -123,14 +123,12 @@ class RebalanceTimes:
         self._since, self._stable = None, stable is True
 
 
-@dataclass(frozen=True)
-class _Mark:
-    """A look at the partitions of a consumer."""
+class _Mark(NamedTuple):
+    """What was committed at a look, and how many seconds before it may have been processed."""
 
     at: float
+    late: float
     committed: dict[Partition, int]
-    start: dict[Partition, int]
-    end: dict[Partition, int]
 
 
 @dataclass
@@ -139,15 +137,16 @@ class _Stretch:
 
     Parameters
     ----------
-    last
-        The first look, or the last one that found more committed.
+    at, committed, end
+        The first look, or the last one that found more committed: its time, and offsets.
     marks
-        Looks since which the consumer always had lag, each of which found more committed, with
-        the seconds since the one before.
+        Looks since which the consumer always had lag, each of which found more committed.
     """
 
-    last: _Mark
-    marks: deque[tuple[float, _Mark]] = field(default_factory=deque)
+    at: float
+    committed: dict[Partition, int]
+    end: dict[Partition, int]
+    marks: deque[_Mark] = field(default_factory=deque)
 
 
 class ConsumptionEstimator:
@@ -174,7 +173,7 @@ class ConsumptionEstimator:
     ...     committed = {p: 100 * second}
     ...     estimator.look(second, {"a": [p]}, committed, {p: 0}, {p: 1000})
     >>> estimator.capacities()
-    {'a': 80.0}
+    {'a': 75.0}
     """
 
     def __init__(self, settings: MeasurementSettings | None = None) -> None:
@@ -210,46 +209,46 @@ class ConsumptionEstimator:
                 del table[name]
         for name, partitions in reads.items():
             known = [p for p in partitions if p in committed and p in start and p in end]
-            mark = _Mark(
-                at,
-                {p: committed[p] for p in known},
-                {p: start[p] for p in known},
-                {p: end[p] for p in known},
-            )
+            now = {p: committed[p] for p in known}
             stretch = self._stretches.get(name)
-            if stretch is None or not self._goes_on(stretch.last, mark):
-                self._stretches[name] = _Stretch(mark)
-            elif any(mark.committed[p] > stretch.last.committed[p] for p in known):
-                self._add(name, stretch, mark)
+            if stretch is None or not self._goes_on(stretch, at, now):
+                self._stretches[name] = _Stretch(at, now, {p: end[p] for p in known})
+            elif any(offset > stretch.committed[p] for p, offset in now.items()):
+                self._mark(stretch, at, now)
+                stretch.end = {p: end[p] for p in known}
+                self._conclude(name, stretch, start)
 
-    def _goes_on(self, last: _Mark, now: _Mark) -> bool:
+    def _goes_on(self, stretch: _Stretch, at: float, now: Offsets) -> bool:
         """Whether it is the same partitions, none of them set back, not too late."""
         return (
-            now.committed.keys() == last.committed.keys()
-            and all(offset >= last.committed[p] for p, offset in now.committed.items())
-            and now.at - last.at <= self._settings.silent_seconds
+            now.keys() == stretch.committed.keys()
+            and all(offset >= stretch.committed[p] for p, offset in now.items())
+            and at - stretch.at <= self._settings.silent_seconds
         )
 
-    def _add(self, name: str, stretch: _Stretch, now: _Mark) -> None:
-        last, marks, times = stretch.last, stretch.marks, self._settings.commits
-        busy = any(last.committed[p] < offset < last.end[p] for p, offset in now.committed.items())
-        if not busy:
+    def _mark(self, stretch: _Stretch, at: float, now: dict[Partition, int]) -> None:
+        """Add a look that found more committed."""
+        marks, times = stretch.marks, self._settings.commits
+        if not any(stretch.committed[p] < offset < stretch.end[p] for p, offset in now.items()):
             marks.clear()
-        marks.append((now.at - last.at, now))
-        stretch.last = now
-        while len(marks) > 2 and now.at - marks[1][1].at >= times * marks[1][0]:
+        marks.append(_Mark(at, at - stretch.at, now))
+        stretch.at, stretch.committed = at, now
+        while len(marks) > 2 and at - marks[1].at >= times * marks[1].late:
             marks.popleft()
-        late, first = marks[0]
-        seconds = now.at - first.at
-        if seconds < times * late:
+
+    def _conclude(self, name: str, stretch: _Stretch, start: Offsets) -> None:
+        """Note what the consumer processes if it was busy for long enough."""
+        first = stretch.marks[0]
+        seconds = stretch.at - first.at
+        if seconds < self._settings.commits * first.late:
             return
         # what has expired was skipped, not processed
         count = sum(
-            max(0, offset - max(first.committed[p], now.start[p]))
-            for p, offset in now.committed.items()
+            max(0, offset - max(first.committed[p], start[p]))
+            for p, offset in stretch.committed.items()
         )
         if count:
             found = self._found.setdefault(name, deque())
-            found.append((now.at, count / (seconds + late)))
-            while found[0][0] < now.at - self._settings.remembered_seconds:
+            found.append((stretch.at, count / (seconds + first.late)))
+            while found[0][0] < stretch.at - self._settings.remembered_seconds:
                 found.popleft()
