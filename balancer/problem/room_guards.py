@@ -109,7 +109,8 @@ def room_guards(
         if not lacks_room(*kept.needed_room(cluster, emptied=True)):
             continue
         needed, allowed = goal.needed_room(cluster)
-        if kept is goal and not _exceeded(goal, cluster):
+        raised = getattr(kept, kept.limited_by) != getattr(goal, goal.limited_by)
+        if not raised and not _exceeded(goal, cluster):
             # the limit of each broker says the same
             continue
         held = cluster.placement.sums(BROKER, goal.column)[cluster.draining].sum()

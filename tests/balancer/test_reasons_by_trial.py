@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from balancer_cases import small
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from balancer import Balancer, Budget, Operation, OperationError, Plan
@@ -299,6 +299,8 @@ def proposed(
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**31))
+@example(1157)
+@example(2498018)
 def test_what_a_plan_says_of_further_actions_is_what_their_trial_shows(seed: int) -> None:
     made = proposed(np.random.default_rng(seed))
     if made is None:
@@ -315,6 +317,7 @@ def test_what_a_plan_says_of_further_actions_is_what_their_trial_shows(seed: int
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**31), st.integers(1, 8))
+@example(12, 1)
 def test_what_a_sample_shows_is_true_of_its_actions(seed: int, most: int) -> None:
     sampled = PlanningParameters(examined_actions=1, sampled_actions=most, sampled_cells=2)
     made = proposed(np.random.default_rng(seed), sampled)
