@@ -15,8 +15,7 @@ from balancer.autoscaling.kafka_observer import partitions_of
 from balancer.autoscaling.write_speed import TOPIC, TOPIC_CONFIG, SpeedPublisher
 from balancer.cli.autoscale import seconds
 from balancer.cli.daemon import ended_by_signals
-from balancer.cli.options import addresses
-from balancer.cli.snapshot import KAFKA, CommandConfig, Timeout
+from balancer.cli.snapshot import KAFKA, BootstrapServer, CommandConfig, Timeout
 from balancer.cli.terminal import CommandError, say
 from balancer.composition.client import client_properties
 from cluster_model.kafka import admin_client
@@ -25,15 +24,7 @@ from metrics_reporter.quantities import plural
 
 
 def monitor(
-    bootstrap_server: Annotated[
-        str,
-        typer.Option(
-            metavar="HOST:PORT",
-            callback=addresses,
-            rich_help_panel=KAFKA,
-            help="Kafka bootstrap servers.",
-        ),
-    ],
+    bootstrap_server: BootstrapServer,
     topics: Annotated[
         str | None,
         typer.Option(

@@ -41,8 +41,8 @@ from balancer.cli.autoscale import (
 )
 from balancer.cli.autoscale_view import live
 from balancer.cli.daemon import ended_by_signals
-from balancer.cli.options import addresses, byte_rate
-from balancer.cli.snapshot import KAFKA, CommandConfig, Timeout
+from balancer.cli.options import byte_rate
+from balancer.cli.snapshot import KAFKA, BootstrapServer, CommandConfig, Timeout
 from balancer.cli.terminal import DONE, UNMET, CommandError, out, say
 from balancer.composition.client import client_properties
 from balancer.controller import Election, Endpoint
@@ -61,15 +61,7 @@ _SESSION_SECONDS = 6.0
 
 
 def run(
-    bootstrap_server: Annotated[
-        str,
-        typer.Option(
-            metavar="HOST:PORT",
-            callback=addresses,
-            rich_help_panel=KAFKA,
-            help="Kafka bootstrap servers.",
-        ),
-    ],
+    bootstrap_server: BootstrapServer,
     group: Annotated[
         str, typer.Option(metavar="NAME", rich_help_panel=KAFKA, help="The consumer group.")
     ],
