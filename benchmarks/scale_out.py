@@ -217,7 +217,7 @@ def _readers(logs: Path) -> list[int]:
 
 
 def _parts(consumer: Sequence[int]) -> set[frozenset[int]] | None:
-    """Which partitions are read together, whoever reads them; None if one has no reader."""
+    """Which partitions are read together, by any consumer; None if one has no reader."""
     if -1 in consumer:
         return None
     return {frozenset(p for p, owner in enumerate(consumer) if owner == c) for c in set(consumer)}

@@ -30,7 +30,7 @@ class MeasurementSettings:
         A window is at least so many times as long as what the committed offsets at its start may be
         late by.
     silent_seconds
-        A consumer that commits nothing for so long is measured anew.
+        A consumer that commits nothing for so long is measured again.
     remembered_seconds
         Of the windows of a consumer in so long before its last one, the one with the highest rate
         counts.

@@ -63,7 +63,7 @@ class AssignedConsumer:
         Tunable numbers.
     start
         Where partitions begin that were never committed. The end is committed when it was found, so
-        that whoever reads next begins at the same place.
+        that the next reader begins at the same place.
     on_start, on_stop
         Called with partitions before the first of their records, and after the last; what they
         have processed is committed afterwards.

@@ -49,7 +49,7 @@ class PackedSettings:
         the time between them doubles up to so many seconds.
     settle_seconds
         An assignment that follows a decision from further on in the topic than this consumer has
-        read is believed for so long; after that, the topic must have been made anew.
+        read is believed for so long; after that, the topic must have been recreated.
     heartbeat_ms
         Between two heartbeats: so long it takes until a consumer hears of a rebalance.
     session_ms

@@ -34,7 +34,7 @@ class DecisionWriter:
     """Writes what has been decided for one group.
 
     Nothing is written if it is what was written last, and the group already follows it. If not,
-    another controller may have written in between, or the topic may have been made anew.
+    another controller may have written in between, or the topic may have been recreated.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ class DecisionWriter:
 class Known:
     """A decision, its place in the topic, and what identifies its content.
 
-    Of two, the one with the higher place is newer, unless the topic was made anew.
+    Of two, the one with the higher place is newer, unless the topic was recreated.
     """
 
     number: int
@@ -181,7 +181,7 @@ class DecisionReader:
             **configs,
             group_id=None,
             enable_auto_commit=False,
-            # of a topic that is made anew
+            # of a topic that is recreated
             auto_offset_reset="earliest",
             # a consumer must not make the topic: it would not be compacted
             allow_auto_create_topics=False,
