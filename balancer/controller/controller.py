@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from balancer.approval.approvals import CONTROLLER, Approvals, ApprovedPlan
+from balancer.approval.changes import changes_since
+from balancer.approval.store import ProposalStore
 from balancer.controller.balance import even_sentence
 from balancer.controller.cooldown import Cooldown, stale_sentence
 from balancer.controller.cost_benefit import gain, gain_record, insufficient_gain
@@ -34,6 +37,7 @@ from balancer.controller.protocols import (
     AlwaysActing,
     Clock,
     ControllerVote,
+    ExactExecutor,
     ExecutionOutcome,
     ExecutionProgress,
     LiveCluster,
@@ -43,6 +47,8 @@ from balancer.controller.protocols import (
 from balancer.controller.redact import Redactor
 from balancer.controller.settings import Settings
 from balancer.engine import Balancer
+from balancer.execution.errors import ChangedClusterError, ExecutionError
+from balancer.planning.document import PlanDocument
 from balancer.planning.plan import Plan
 from balancer.problem.operations import type_of
 from cluster_model.errors import InputError
@@ -75,6 +81,7 @@ _BY_RELEVANCE: tuple[DecisionKind, ...] = (
 _RECOVERY = "recovery"
 _LEFT = "moves left in Kafka"
 _STOP_SECONDS = 0.2
+_INEXACT = "this controller's executor cannot execute a plan exactly or not at all"
 
 
 class ControllerError(InputError):
@@ -121,6 +128,9 @@ class Controller:
         How an execution runs: in the background of the rounds, or synchronously.
     witness
         Called with every decision.
+    approvals
+        Keeps plans that wait for approval; by default in memory, so that a restart forgets them.
+        If it is given, plans of a controller that only proposes are kept, too.
 
     Examples
     --------
@@ -160,6 +170,7 @@ class Controller:
         redactor: Redactor | None = None,
         spawn: Callable[[BackgroundJob], None] = in_thread,
         witness: Callable[[Decision], None] | None = None,
+        approvals: Approvals | None = None,
     ) -> None:
         self.settings = settings or Settings()
         self.metrics = Metrics()
@@ -178,6 +189,15 @@ class Controller:
             balancer, self._detectors, lambda: self.settings, self._events.trace, self._stopping
         )
         self._witness = witness
+        self._keeps_all = approvals is not None
+        self.approvals = approvals or Approvals(
+            ProposalStore(), lambda: self.settings.approval, self._wall
+        )
+        # The last look at the cluster, and what was found in it, for display.
+        self._view: View | None = None
+        self._findings: tuple[Finding, ...] = ()
+        # Whether a person holds everything back that has not started.
+        self._held = False
         self._recovered = False
         self._leftovers = Leftovers()
         self._resigned = False
@@ -201,6 +221,49 @@ class Controller:
     def work(self) -> Work | None:
         """The execution in progress."""
         return None if self._runner is None else self._runner.work
+
+    @property
+    def view(self) -> View | None:
+        """The last look at the cluster; None before the first round."""
+        return self._view
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What the last round found, with times for display."""
+        return self._dated(self._findings)
+
+    @property
+    def executes(self) -> bool:
+        """Whether plans are executed, now and by this controller."""
+        return self._executes and self._vote.acting
+
+    @property
+    def held(self) -> bool:
+        """Whether a person holds everything back that has not started."""
+        return self._held
+
+    def hold(self, held: bool) -> None:
+        """Start nothing more until this is called again with False; from any thread.
+
+        An execution in progress goes on. Without one, the vote is resigned meanwhile, as with
+        ``execute: false`` in the settings.
+        """
+        self._held = held
+        self._wake.set()
+
+    def look_now(self) -> None:
+        """Start the next round at once; from any thread."""
+        self._wake.set()
+
+    def end_execution(self, why: str) -> bool:
+        """Stop the execution in progress, from any thread; returns whether there is one."""
+        work, now = self.work, self._clock()
+        if work is None or work.cause == _LEFT:
+            return False
+        if self._stop_work(now):
+            said = f"{_named(work)} is stopped, because {why}"
+            self._keep(Decision(now, "stopping", said, work.cause))
+        return True
 
     def configure(self, settings: Settings) -> None:
         """Use other settings, from any thread; detectors keep what they remember.
@@ -333,12 +396,14 @@ class Controller:
             {
                 "acting": self._vote.acting,
                 "execute": self._executes,
+                "held": self._held,
                 "executing": None
                 if work is None
                 else {
                     "cause": work.cause,
                     "since": self._shown(work.since),
                     "plan": work.plan,
+                    "proposal": work.proposal,
                     "progress": None if progress is None else progress_record(progress),
                 },
                 "rounds": self.metrics.rounds,
@@ -358,11 +423,11 @@ class Controller:
 
     @property
     def _executes(self) -> bool:
-        return bool(self.settings.execute) and self._runner is not None
+        return bool(self.settings.execute) and self._runner is not None and not self._held
 
     @property
     def _paused(self) -> bool:
-        return self._runner is not None and not self.settings.execute
+        return self._runner is not None and (self._held or not self.settings.execute)
 
     @property
     def _standby(self) -> str:
@@ -405,9 +470,10 @@ class Controller:
             ):
                 return beside
             return Decision(now, "waiting", f"the cluster cannot be read: {error}")
+        self._view = view
         cooling = self._cooling(now)
         self._cooldown.saw(view.snapshot, now, self.settings.changed_share)
-        findings = self._detectors.find(view, cooling)
+        findings = self._findings = self._detectors.find(view, cooling)
         self.metrics.saw(findings, self._detectors.goals.balancedness, self._detectors.failures)
         # A paused controller has no vote, and proposes like one without an election.
         judging = acting or self._paused
@@ -418,6 +484,8 @@ class Controller:
                 return beside
         if not judging:
             return Decision(now, "standby", self._standby, findings=findings)
+        if self._executes and (approved := self.approvals.next_approved()) is not None:
+            return self._start_approved(approved, view, findings)
         return self._decide(view, findings, cooling)
 
     def _cooling(self, now: float) -> set[str]:
@@ -628,13 +696,17 @@ class Controller:
         decision = Decision(now, "proposed", reason, finding.kind, findings, facts, figures)
         if not self._executes:
             cooldown.tried(covered, now, f"proposed {reported}")
-            return decision
+            return self._kept(plan, decision) if self._keeps_all else decision
         # The search may have taken minutes.
         if self._stopping.is_set():
             ended = "not started, because the controller is ending"
             return replace(decision, reason=f"{reason}; {ended}")
         if not self._vote.acting:
             return replace(decision, kind="standby", reason=self._standby)
+        if (waits := self.approvals.waits(plan)) is not None:
+            cooldown.tried(covered, now, f"proposed {reported}")
+            kept = self._kept(plan, decision)
+            return replace(kept, reason=f"{reason}; not started, since {waits}")
         # After its own action a goal isn't judged again because another fell short too.
         cooldown.tried(
             covered, now, f"started: {reported}", anything=finding.kind == "goal_violations"
@@ -649,12 +721,56 @@ class Controller:
         reason = f"{finding.sentence}; the search was stopped, because the controller is ending"
         return Decision(view.now, "waiting", reason, finding.kind, findings)
 
-    def _carry_out(self, plan: Plan, cause: str, now: float, figures: dict[str, Any]) -> None:
+    def _kept(self, plan: Plan, decision: Decision) -> Decision:
+        """Keep the plan of a decision as a proposal; returns the decision with its id."""
+        kept = self.approvals.keep(
+            plan,
+            by=CONTROLLER,
+            cause=str(decision.cause),
+            reason=decision.reason,
+            figures=dict(decision.plan or {}),
+        )
+        return replace(decision, facts={**decision.facts, "proposal": kept.id})
+
+    def _start_approved(
+        self, approved: ApprovedPlan, view: View, findings: tuple[Finding, ...]
+    ) -> Decision | None:
+        """Execute a proposal exactly as approved, or say what has changed since."""
+        kept, plan, now = approved.proposal, approved.plan, view.now
+        by = listed([a.by for a in kept.approvals])
+        facts = {"proposal": kept.id, "digest": kept.digest}
+        assert self._runner is not None
+        if not isinstance(self._runner.executor, ExactExecutor):
+            self.approvals.ended(kept.id, "failed", {"state": "failed", "problems": [_INEXACT]})
+            return Decision(now, "error", f"proposal {kept.id}: {_INEXACT}", kept.cause, findings)
+        if changes := changes_since(plan, view.snapshot):
+            self.approvals.ended(kept.id, "stale", {"state": "stale", "problems": changes})
+            return Decision(
+                now, "error", _stale_sentence(kept.id, changes), kept.cause, findings, facts
+            )
+        self._mending, self._cut = (), False
+        reason = f"proposal {kept.id}, approved by {by}: {kept.reason}"
+        self._keep(Decision(now, "started", reason, kept.cause, findings, facts, kept.plan))
+        self._carry_out(plan, kept.cause, now, kept.plan, kept.id)
+        return None
+
+    def _carry_out(
+        self,
+        plan: Plan | PlanDocument,
+        cause: str,
+        now: float,
+        figures: dict[str, Any],
+        proposal: str | None = None,
+    ) -> None:
         assert self._runner is not None
         executor = self._runner.executor
         partitions = dict.fromkeys(f"{a.topic}-{a.partition}" for a in plan.actions)
-        work = Work(cause, now, figures, tuple(partitions))
-        self._launch(work, lambda: executor.execute(plan, progress=self._progressed))
+        work = Work(cause, now, figures, tuple(partitions), proposal)
+        if isinstance(plan, Plan):
+            self._launch(work, lambda: executor.execute(plan, progress=self._progressed))
+        else:
+            assert isinstance(executor, ExactExecutor)
+            self._launch(work, lambda: executor.execute_exactly(plan, progress=self._progressed))
 
     def _launch(self, work: Work, do: Callable[[], ExecutionOutcome | None]) -> None:
         assert self._runner is not None
@@ -684,6 +800,12 @@ class Controller:
                 self._events.note(f"what is left in Kafka cannot be checked: {failure}")
             return
         self._observer.changed = True
+        if work.proposal is not None:
+            self._proposal_ended(work.proposal, outcome, failure)
+        if isinstance(failure, ChangedClusterError):
+            reason = _stale_sentence(str(work.proposal), failure.changes)
+            self._keep(Decision(now, "error", reason, work.cause, (), {}, work.plan))
+            return
         recovery = work.cause == _RECOVERY
         if failure is not None or outcome is not None:
             self._leftovers.expect(now, self.settings.interval)
@@ -725,6 +847,25 @@ class Controller:
         self._mending, self._cut = (), False
         self._cooldown.moved(work.partitions, now)
         self._keep(decision)
+
+    def _proposal_ended(
+        self, proposal: str, outcome: ExecutionOutcome | None, failure: Exception | None
+    ) -> None:
+        """Record how the execution of an approved proposal ended."""
+        if isinstance(failure, ChangedClusterError):
+            state, figures = "stale", {"state": "stale", "problems": list(failure.changes)}
+        elif failure is not None or outcome is None:
+            state, figures = (
+                "failed",
+                {
+                    "state": "failed",
+                    "problems": [sentence(failure or ExecutionError("nothing was executed"))],
+                },
+            )
+        else:
+            state = "executed" if outcome.state == "done" else "failed"
+            figures = outcome_record(outcome)
+        self.approvals.ended(proposal, state, self._events.hidden(figures))
 
     def _beside(self, work: Work, findings: tuple[Finding, ...], now: float) -> Decision:
         """The decision while an execution is in progress: stop it, if that is due."""
@@ -802,6 +943,14 @@ class Controller:
                 # A failing listener, such as standard output on a full disk, stops nothing here.
                 self._events.note(f"the decision could not be passed on: {sentence(error)}")
         return shown
+
+
+def _stale_sentence(proposal: str, changes: Sequence[str]) -> str:
+    more = f" (and {len(changes) - 1:,} more)" if len(changes) > 1 else ""
+    return (
+        f"proposal {proposal} was approved, but not started, since the cluster has changed: "
+        f"{changes[0]}{more}; propose again"
+    )
 
 
 def _rank(finding: Finding) -> int:

@@ -31,12 +31,13 @@ def at_once(job: BackgroundJob) -> None:
 
 @dataclass(frozen=True)
 class Work:
-    """An execution: why, its start by the steady clock, the plan and its partitions."""
+    """An execution: why, its start by the steady clock, the plan, its partitions, its proposal."""
 
     cause: str
     since: float
     plan: Mapping[str, Any] | None = None
     partitions: tuple[str, ...] = ()
+    proposal: str | None = None
 
 
 class ExecutionRunner:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
+from balancer.planning.document import PlanDocument
 from balancer.planning.plan import Plan
 from cluster_model.snapshot import Snapshot
 from cluster_model.trust import Distrust
@@ -134,6 +135,23 @@ class PlanExecutor(Protocol):
 
     def stop(self) -> None:
         """Stop an execution soon; from any thread."""
+
+
+@runtime_checkable
+class ExactExecutor(Protocol):
+    """What else an executor needs so that people can approve plans."""
+
+    def execute_exactly(
+        self,
+        plan: PlanDocument,
+        *,
+        progress: Callable[[ExecutionProgress], None] | None = None,
+    ) -> ExecutionOutcome:
+        """Execute the whole plan or nothing.
+
+        A :class:`balancer.execution.ChangedClusterError` if the cluster has changed since the plan
+        was made.
+        """
 
 
 class ControllerVote(Protocol):

@@ -17,6 +17,7 @@ from pydantic import (
     field_validator,
 )
 
+from balancer.approval.policy import ApprovalPolicy
 from balancer.controller.plugins import DETECTORS, NOTIFIERS, PluginError
 from balancer.execution.errors import ExecutionError
 from balancer.execution.limits import Limits
@@ -418,6 +419,7 @@ class Settings(_Part):
     progress_interval: Interval = 60.0
     excluded_topics: tuple[str, ...] = ()
     decisions: int = Field(default=200, ge=1)
+    approval: ApprovalPolicy = ApprovalPolicy()
     goal_violations: GoalViolations = GoalViolations()
     dead_brokers: DeadBrokers = DeadBrokers()
     dead_disks: DeadDisks = DeadDisks()

@@ -74,6 +74,13 @@ class AdaptiveConcurrency:
         self._changed = 0.0
         self._slowed = float("-inf")
 
+    def configure(self, limits: Limits) -> None:
+        """Use other limits; a pace at its limit follows the limit."""
+        most = limits.concurrent_moves_per_broker
+        at_limit = self.per_broker == self._limits.concurrent_moves_per_broker
+        self.per_broker = most if at_limit else min(self.per_broker, most)
+        self._limits = limits
+
     @property
     def cluster(self) -> int:
         """Maximum number of moves in the cluster, reduced in proportion to those per broker."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from balancer.execution import journal as records
 from balancer.execution import throttle
 from balancer.execution.cluster import ClusterClient, Kafka
-from balancer.execution.errors import ExecutionError
+from balancer.execution.errors import ChangedClusterError, ExecutionError
 from balancer.execution.fence import Fence, FencedCluster, Vote
 from balancer.execution.identity import check_identity, check_stated
 from balancer.execution.journal import Journal, RecordedExecution, is_damaged, read_journal
@@ -21,6 +21,7 @@ from balancer.execution.limits import Limits
 from balancer.execution.outcome import Outcome, Progress
 from balancer.execution.recovery import reconstructed_execution, superseded
 from balancer.execution.run import Run, still_moving, still_moving_sentence
+from balancer.execution.steering import Steering
 from balancer.execution.stop import Stop
 from balancer.execution.targets import PlanReading, Target, demoted_brokers, read_plan
 from balancer.execution.tasks import Task, make_tasks
@@ -92,6 +93,7 @@ class Executor:
         self._journal = Journal(Path(journal))
         self._limits = limits or Limits()
         self._stop = Stop(self._limits.stop_timeout)
+        self.steering = Steering()
         self._slow = slow
         self._owner = owner
         self._vote = vote
@@ -125,7 +127,37 @@ class Executor:
         KafkaSourceError
             If the brokers do not answer at the start, or refuse.
         """
+        return self._execute(plan, cluster_id, progress, exactly=False)
+
+    def execute_exactly(
+        self,
+        plan: Plan | PlanDocument,
+        *,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Outcome:
+        """Execute the whole plan as people approved it, or nothing.
+
+        :meth:`execute` leaves partitions that others changed as they are, and executes the rest.
+
+        Raises
+        ------
+        ChangedClusterError
+            If any partition is no longer as the plan expects; nothing was done.
+        ExecutionError, KafkaSourceError
+            As :meth:`execute`.
+        """
+        return self._execute(plan, None, progress, exactly=True)
+
+    def _execute(
+        self,
+        plan: Plan | PlanDocument,
+        cluster_id: str | None,
+        progress: Callable[[Progress], None] | None,
+        *,
+        exactly: bool,
+    ) -> Outcome:
         self._stop.clear(self._limits.stop_timeout)
+        self.steering.clear()
         with self._journal.locked():
             old = self._ended()
             fence = self._fence()
@@ -134,6 +166,8 @@ class Executor:
                 self._identify(plan, cluster, cluster_id)
                 fence.begin()
                 reading = self._read(plan, cluster)
+                if exactly and (changed := [*reading.problems, *reading.gone]):
+                    raise ChangedClusterError(changed)
                 left: list[throttle.ThrottleConfig] = []
                 moving: list[Task] = []
                 if old is not None and not old.closed:
@@ -296,6 +330,21 @@ class Executor:
         """
         self._stop.ask(rollback)
 
+    def adjust(self, **changes: Any) -> None:
+        """Change speed limits of the execution in progress, from any thread.
+
+        Parameters
+        ----------
+        changes
+            See :meth:`balancer.execution.steering.Steering.adjust`.
+
+        Raises
+        ------
+        ExecutionError
+            Naming the limit, the value found and what was expected.
+        """
+        self.steering.adjust(self._limits, **changes)
+
     def configure(self, limits: Limits) -> None:
         """Use other limits from the next execution on."""
         self._limits = limits
@@ -444,6 +493,7 @@ class Executor:
             progress,
             self._slow,
             self._owner,
+            self.steering,
         ).carry_out()
 
     def _identify(

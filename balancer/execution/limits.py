@@ -114,6 +114,8 @@ class Limits(BaseModel):
         Seconds that Kafka may be unreachable before the execution gives up.
     timeout
         Seconds that one request may take.
+    pause_timeout
+        Seconds that an operator may pause an execution; after that the rest is cancelled.
     stop_timeout
         Seconds in which a stopped execution (without rollback) ends, whatever Kafka answers;
         what is not cleaned up by then is left to a recovery.
@@ -154,6 +156,7 @@ class Limits(BaseModel):
     plan_age: Seconds = 86400.0
     outage_timeout: Seconds = 60.0
     timeout: Seconds = 10.0
+    pause_timeout: Seconds = 86_400.0
     stop_timeout: Seconds = 7.0
 
     @classmethod

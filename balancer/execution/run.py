@@ -21,6 +21,7 @@ from balancer.execution.journal import (
 )
 from balancer.execution.limits import Limits
 from balancer.execution.outcome import Outcome, Progress, Waiting
+from balancer.execution.steering import Steering
 from balancer.execution.stop import Stop
 from balancer.execution.targets import PlanReading, Target, differences, rollback_targets
 from balancer.execution.task_order import choose, copying, ordered
@@ -69,6 +70,8 @@ class Run:
         Returns whether the cluster suffers; see :class:`Executor`.
     owner
         The owner in the marks of throttles; see :class:`Executor`.
+    steering
+        What an operator changes while it runs.
     """
 
     def __init__(
@@ -82,9 +85,13 @@ class Run:
         progress: Callable[[Progress], None] | None = None,
         slow: Callable[[], bool] | None = None,
         owner: str | None = None,
+        steering: Steering | None = None,
     ) -> None:
         self._cluster, self._journal, self._recorded = cluster, journal, recorded
-        self._limits, self._stop = limits, stop
+        self._stop = stop
+        # The configured limits, and those with the changes of an operator.
+        self._configured = self._limits = limits
+        self._steering = steering or Steering()
         self._progress = progress or (lambda progress: None)
         self._slow = slow or (lambda: False)
         self._owner = owner
@@ -152,6 +159,7 @@ class Run:
         tasks = self._tracker.open(phase)
         while tasks:
             self._keep_time()
+            self._steer()
             look = self._look(phase, tasks)
             self._settle(look)
             if self._stopping:
@@ -176,6 +184,23 @@ class Run:
             left = plural(len(self._tracker.running()), "task was", "tasks were")
             within = f"{self._limits.stop_timeout:g} s"
             raise KafkaSourceError(f"stopped, but {left} not cancelled within {within}")
+
+    def _steer(self) -> None:
+        """Apply what an operator has changed; a pause that lasts too long ends the execution."""
+        limits = self._steering.applied(self._configured)
+        if limits != self._limits:
+            throttled = limits.throttle != self._limits.throttle
+            self._limits = limits
+            self._concurrency.configure(limits)
+            if throttled:
+                self._throttle()
+        if self._steering.paused_for() > limits.pause_timeout and not self._stop.asked:
+            self._tracker.problems.append(
+                f"paused for more than {limits.pause_timeout:g} s (pause_timeout), so the rest "
+                "was cancelled"
+            )
+            self._steering.resume()
+            self._stop.ask(False)
 
     @property
     def _stopping(self) -> bool:
@@ -262,6 +287,10 @@ class Run:
             [(t, v) for t, v in decisions if v.state not in ("in progress", "pending")]
         )
         ready = [t for t, v in decisions if v.state == "in progress"]
+        if self._steering.paused:
+            self._idle = None
+            self._waiting = Waiting(len(ready), "an operator to resume it")
+            return
         if self._concurrency.held and phase != "leadership":
             self._waiting = Waiting(len(ready), "partitions under min ISR")
             self._hold(ready, look.now)

@@ -28,7 +28,7 @@ ROOMS = (
     ("collocation", "assignment"),
     # `balancer/__init__.py`: what an application embeds.
     ("",),
-    ("execution",),
+    ("execution", "approval"),
     ("controller",),
     ("backtest", "report"),
     ("composition",),

@@ -1,0 +1,162 @@
+"""Keeps proposals and their plans in a directory, so that a restart forgets nothing."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from balancer.approval.proposal import PENDING, ApprovalError, KeptProposal
+from balancer.planning.document import PlanDocument
+from cluster_model.files import write_atomically
+from metrics_reporter.documents import first_problem, shown
+
+log = logging.getLogger("counterpoise.approval")
+
+
+class ProposalStore:
+    """Proposals by id, the newest last.
+
+    Parameters
+    ----------
+    directory
+        Where records and plans are kept; made if it is missing. None keeps them in memory only.
+    """
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self._directory = directory
+        self._lock = threading.RLock()
+        self._kept: dict[str, KeptProposal] = {}
+        self._plans: dict[str, bytes] = {}
+        if directory is not None:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._load(directory)
+
+    def all(self) -> tuple[KeptProposal, ...]:
+        """The proposals, the oldest first."""
+        with self._lock:
+            return tuple(self._kept.values())
+
+    def get(self, identity: str) -> KeptProposal:
+        """A proposal by its id.
+
+        Raises
+        ------
+        ApprovalError
+            If there is none.
+        """
+        with self._lock:
+            found = self._kept.get(identity)
+        if found is None:
+            raise ApprovalError(
+                f"proposal {shown(identity)}: not found; it may have been removed to make room",
+                missing=True,
+            )
+        return found
+
+    def plan_text(self, identity: str) -> str:
+        """The plan of a proposal, as in a plan file.
+
+        Raises
+        ------
+        ApprovalError
+            If there is none, or its file cannot be read.
+        """
+        kept = self.get(identity)
+        with self._lock:
+            packed = self._plans.get(identity)
+        try:
+            if packed is None:
+                assert self._directory is not None
+                packed = self._plan_file(identity).read_bytes()
+            return gzip.decompress(packed).decode()
+        except (OSError, EOFError, UnicodeError) as error:
+            raise ApprovalError(
+                f"proposal {kept.id}: its plan cannot be read: {error}", missing=True
+            ) from None
+
+    def plan(self, identity: str) -> PlanDocument:
+        """The plan of a proposal, checked against the digest that was approved.
+
+        Raises
+        ------
+        ApprovalError
+            If there is none, or it is not the plan of the record.
+        """
+        kept = self.get(identity)
+        try:
+            document = PlanDocument.model_validate_json(self.plan_text(identity))
+        except ValidationError as error:
+            raise ApprovalError(
+                f"proposal {kept.id}: its plan cannot be read: {first_problem(error)}"
+            ) from None
+        if document.content_digest != kept.digest:
+            raise ApprovalError(
+                f"proposal {kept.id}: its plan was changed after it was made: digest "
+                f"{kept.digest[:12]} stated, {document.content_digest[:12]} found; propose again"
+            )
+        return document
+
+    def add(self, proposal: KeptProposal, plan: str, keep: int) -> None:
+        """Keep a proposal and its plan; the oldest that can no longer change make room."""
+        packed = gzip.compress(plan.encode(), 1)
+        with self._lock:
+            if self._directory is None:
+                self._plans[proposal.id] = packed
+            else:
+                write_atomically(self._plan_file(proposal.id), lambda f: f.write(packed))
+            self._put(proposal)
+            ended = [p.id for p in self._kept.values() if p.state not in (*PENDING, "executing")]
+            for old in ended[: max(0, len(self._kept) - keep)]:
+                self._remove(old)
+
+    def change(
+        self, identity: str, change: Callable[[KeptProposal], dict[str, Any]]
+    ) -> KeptProposal:
+        """Change fields of a proposal as one step; an exception of `change` changes nothing."""
+        with self._lock:
+            kept = self.get(identity)
+            changed = kept.model_copy(update=change(kept))
+            self._put(changed)
+            return changed
+
+    def _put(self, proposal: KeptProposal) -> None:
+        if self._directory is not None:
+            text = proposal.model_dump_json(indent=1)
+            write_atomically(
+                self._directory / f"{proposal.id}.json", lambda f: f.write(text.encode())
+            )
+        self._kept[proposal.id] = proposal
+
+    def _remove(self, identity: str) -> None:
+        del self._kept[identity]
+        self._plans.pop(identity, None)
+        if self._directory is not None:
+            (self._directory / f"{identity}.json").unlink(missing_ok=True)
+            self._plan_file(identity).unlink(missing_ok=True)
+
+    def _plan_file(self, identity: str) -> Path:
+        assert self._directory is not None
+        return self._directory / f"{identity}.plan.json.gz"
+
+    def _load(self, directory: Path) -> None:
+        found = []
+        for path in directory.glob("*.json"):
+            try:
+                found.append(KeptProposal.model_validate_json(path.read_bytes()))
+            except (OSError, ValidationError) as error:
+                log.warning(
+                    "proposals: %s is ignored, since it cannot be read (%s)",
+                    path,
+                    type(error).__name__,
+                )
+        for proposal in sorted(found, key=lambda p: (p.made, p.id)):
+            if proposal.state == "executing":
+                # Its process has ended; the journal of executions knows how far it came.
+                proposal = proposal.model_copy(update={"state": "interrupted"})
+            self._kept[proposal.id] = proposal
