@@ -1,0 +1,163 @@
+"""Makes plans for clients in the background, one at a time, and keeps their results for a while."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from balancer.server.errors import RequestError
+from cluster_model.errors import InputError
+from metrics_reporter.documents import shown
+
+log = logging.getLogger("counterpoise.server")
+
+JobState = Literal["waiting", "running", "done", "failed", "cancelled"]
+# How many ended jobs are kept.
+_KEPT = 100
+
+
+@dataclass
+class Job:
+    """A piece of work for a client.
+
+    Parameters
+    ----------
+    what
+        What is done, for people: ``rebalance``.
+    by
+        Who asked.
+    do
+        The work; it gets an event that ends it early, and a function that takes its progress.
+    """
+
+    what: str
+    by: str
+    do: Callable[[threading.Event, Callable[[str, int, int, int], None]], Any]
+    request: str = ""
+    id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    made: float = field(default_factory=time.time)
+    state: JobState = "waiting"
+    progress: dict[str, Any] = field(default_factory=dict)
+    result: Any = None
+    error: str | None = None
+    ended: float | None = None
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def record(self) -> dict[str, Any]:
+        """The job as JSON-compatible data, without its result."""
+        return {
+            "id": self.id,
+            "what": self.what,
+            "by": self.by,
+            "made": self.made,
+            "state": self.state,
+            "progress": dict(self.progress),
+            "error": self.error,
+            "ended": self.ended,
+        }
+
+
+class Jobs:
+    """A queue of jobs with one worker.
+
+    Parameters
+    ----------
+    most
+        How many may wait.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="planning", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Job) -> Job:
+        """Queue a job.
+
+        Raises
+        ------
+        RequestError
+            If too many wait.
+        """
+        with self._changed:
+            waiting = sum(j.state == "waiting" for j in self._jobs.values())
+            if waiting >= self._most or self._closed:
+                raise RequestError(
+                    f"{waiting} plans wait to be made already, at most {self._most} expected: "
+                    "try again later",
+                    503,
+                )
+            self._jobs[job.id] = job
+            ended = [j.id for j in self._jobs.values() if j.over.is_set()]
+            for old in ended[: max(0, len(ended) - _KEPT)]:
+                del self._jobs[old]
+            self._changed.notify()
+        return job
+
+    def get(self, identity: str) -> Job:
+        """A job by its id.
+
+        Raises
+        ------
+        RequestError
+            If there is none.
+        """
+        with self._changed:
+            found = self._jobs.get(identity)
+        if found is None:
+            raise RequestError(f"job {shown(identity)}: not found", 404)
+        return found
+
+    def all(self) -> tuple[Job, ...]:
+        """The jobs, the oldest first."""
+        with self._changed:
+            return tuple(self._jobs.values())
+
+    def close(self) -> None:
+        """End the current job soon, and take no more."""
+        with self._changed:
+            self._closed = True
+            for job in self._jobs.values():
+                job.cancelled.set()
+            self._changed.notify()
+        self._thread.join(2.0)
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while (job := self._next()) is None:
+                    if self._closed:
+                        return
+                    self._changed.wait()
+                job.state = "running"
+            self._run(job)
+
+    def _next(self) -> Job | None:
+        return next((j for j in self._jobs.values() if j.state == "waiting"), None)
+
+    def _run(self, job: Job) -> None:
+        def progress(phase: str, met: int, of: int, actions: int) -> None:
+            job.progress = {"phase": phase, "met": met, "of": of, "actions": actions}
+
+        try:
+            if not job.cancelled.is_set():
+                job.result = job.do(job.cancelled, progress)
+            job.state = "cancelled" if job.cancelled.is_set() else "done"
+        except InputError as error:
+            job.error, job.state = str(error), "failed"
+        except Exception as error:
+            log.exception("a plan for a client failed")
+            job.error = f"an internal error, {type(error).__name__}; the log has it"
+            job.state = "failed"
+        job.ended = time.time()
+        job.over.set()
