@@ -1,4 +1,4 @@
-"""Proposals that wait for people: kept by id, approved or rejected, executed exactly as approved."""
+"""Proposals that wait for people: kept by id, approved or rejected, executed as approved."""
 
 from balancer.approval.approvals import Approvals, ApprovedPlan
 from balancer.approval.changes import changes_since

@@ -141,10 +141,8 @@ class ApprovalPolicy(BaseModel):
             if unit != "bytes":
                 return f"its cost is in {unit}, which approval.max_bytes cannot limit"
             if cost > self.max_bytes:
-                return (
-                    f"it copies {cost_amount(cost, unit)}, more than {cost_amount(self.max_bytes, unit)} "
-                    "(approval.max_bytes)"
-                )
+                most = cost_amount(self.max_bytes, unit)
+                return f"it copies {cost_amount(cost, unit)}, more than {most} (approval.max_bytes)"
         return None
 
     def may_start(self, now: datetime) -> bool:

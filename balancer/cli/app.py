@@ -21,6 +21,7 @@ from balancer.cli.plugins import operations, readers, sources, strategies
 from balancer.cli.propose import propose
 from balancer.cli.report_metrics import report_metrics
 from balancer.cli.run import run
+from balancer.cli.server import server
 from balancer.cli.snapshot import snapshot
 from balancer.cli.tasks import tasks
 from balancer.cli.tasks_simulate import simulate
@@ -65,6 +66,7 @@ app.command(cls=Command)(verify)
 app.command(cls=Command)(execute)
 app.command(cls=Command)(run)
 app.command("report-metrics", cls=Command)(report_metrics)
+app.add_typer(server)
 app.add_typer(goals)
 app.add_typer(strategies)
 app.add_typer(operations)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,7 +25,7 @@ from balancer.cli.snapshot import (
     Timeout,
     warn,
 )
-from balancer.cli.terminal import DONE, LONGEST, UNMET, check_outputs, out, say
+from balancer.cli.terminal import DONE, LONGEST, UNMET, CommandError, check_outputs, out, say
 from balancer.composition.client import client_properties
 from balancer.composition.controller import (
     ActingOptions,
@@ -36,11 +36,14 @@ from balancer.composition.controller import (
 )
 from balancer.composition.notifiers import Notifiers
 from balancer.composition.source import KafkaSource, Notices
-from balancer.controller import Decision, Endpoint, SettingsFile
+from balancer.controller import Decision, SettingsFile
 from balancer.controller.endpoint import parse_address
 from metrics_reporter.documents import json_text
 
-ACTING = "Acting"
+if TYPE_CHECKING:
+    from balancer.server import ServerSettings
+
+ACTING, SERVING = "Acting", "Serving"
 # Seconds after a signal that closing clients may take, in addition to an execution's time.
 _CLOSING_SECONDS = 3.5
 
@@ -115,8 +118,17 @@ def run(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Serve /metrics (for Prometheus) and /state; :PORT is reachable from this machine "
-            "only, 0.0.0.0:PORT also from others.",
+            rich_help_panel=SERVING,
+            help="Serve the API (/api/v1), /metrics for Prometheus and /state; :PORT is reachable "
+            "from this machine only, 0.0.0.0:PORT also from others.",
+        ),
+    ] = None,
+    server_settings: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=SERVING,
+            help="YAML file of users, tokens, TLS and limits of the server.",
         ),
     ] = None,
     once: Annotated[
@@ -144,6 +156,7 @@ def run(
             "--capacity": capacity,
             "--attributes": attributes,
             "--command-config": command_config,
+            "--server-settings": server_settings,
         },
         {"--journal": journal},
     )
@@ -151,6 +164,9 @@ def run(
     properties = client_properties(command_config)
     notifiers = Notifiers(properties)
     address = None if listen is None else parse_address(listen)
+    if address is None and server_settings is not None:
+        raise CommandError("--server-settings: --listen HOST:PORT is missing")
+    access = None if address is None else _server_settings(server_settings)
     balancer = Balancer(
         goals,
         strategy=strategy_config(strategy, strategy_option),
@@ -167,19 +183,44 @@ def run(
         attributes,
     )
     acting = ActingOptions(journal, group, session, "counterpoise run") if execute else None
-    witness = _as_json if json and not once else None
+    witnesses: list[Callable[[Decision], None]] = [_as_json] if json and not once else []
+
+    def witness(decision: Decision) -> None:
+        for each in witnesses:
+            each(decision)
+
     with redacted(notifiers.hide), ExitStack() as stack:
         ending = Shutdown(lambda: file.settings.stop_within + _CLOSING_SECONDS)
         stack.callback(ending.over.set)
         stack.callback(notifiers.close)
         composed = stack.enter_context(
-            compose_controller(source, file, balancer, notifiers, acting, witness)
+            compose_controller(
+                source,
+                file,
+                balancer,
+                notifiers,
+                acting,
+                witness,
+                None if access is None else access.proposals,
+            )
         )
         controller = composed.controller
-        if address is not None:
-            endpoint = Endpoint(*address, composed.metrics, controller.state)
-            stack.callback(endpoint.close)
-            say(f"serving http://{endpoint.address}/metrics and /state")
+        if address is not None and access is not None:
+            from balancer.server import Server, Service
+            from balancer.server.audit import AuditLog
+
+            service = Service(
+                controller,
+                balancer,
+                composed.executor,
+                AuditLog(access.audit),
+                access.planning_queue,
+            )
+            server = Server(service, access, *address, composed.metrics)
+            stack.callback(server.close)
+            witnesses.append(server.decided)
+            controller.approvals.changed = server.proposal_changed
+            say(f"serving {server.url} (/api/v1, /metrics, /state)")
         if file.note is not None:
             say(file.note)
         stack.enter_context(ended_by_signals(ending.ask))
@@ -191,6 +232,18 @@ def run(
             notices.notify = log.warning
             if not run_until(controller, composed.follower, ending.asked, ending.begin):
                 raise typer.Exit(UNMET)
+
+
+def _server_settings(path: Path | None) -> ServerSettings:
+    """Settings of the server; a sentence if it is not installed."""
+    try:
+        from balancer.server import load_server_settings
+    except ModuleNotFoundError as error:
+        raise CommandError(
+            f"--listen: the server is not installed ({error.name} is missing): "
+            "pip install 'counterpoise[server]'"
+        ) from None
+    return load_server_settings(path)
 
 
 class Shutdown:

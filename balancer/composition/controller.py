@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from balancer.approval import Approvals, ProposalStore
 from balancer.composition.attributes import load_attributes
 from balancer.composition.notifiers import Notifiers
 from balancer.composition.source import KafkaSource
@@ -95,11 +96,14 @@ class ComposedController:
         Applies changes of its settings file.
     metrics
         The text of its metrics for Prometheus.
+    executor
+        Executes its plans; None if they are only proposed.
     """
 
     controller: Controller
     follower: SettingsFollower
     metrics: Callable[[], str]
+    executor: Executor | None = None
 
 
 @contextmanager
@@ -110,6 +114,7 @@ def compose_controller(
     opened: Notifiers,
     acting: ActingOptions | None = None,
     witness: Callable[[Decision], None] | None = None,
+    proposals: Path | None = None,
 ) -> Iterator[ComposedController]:
     """Build a controller of a running Kafka, for as long as the context is open.
 
@@ -127,6 +132,8 @@ def compose_controller(
         How to execute plans; None only proposes them.
     witness
         Receives every decision.
+    proposals
+        Directory that keeps proposals; None keeps in memory those that wait for approval.
 
     Raises
     ------
@@ -165,11 +172,15 @@ def compose_controller(
             vote=vote,
             redactor=opened.redactor,
             witness=witness,
+            approvals=None
+            if proposals is None
+            else Approvals(ProposalStore(proposals), lambda: controller.settings.approval),
         )
         composed = ComposedController(
             controller,
             SettingsFollower(file, controller, opened, executor, watched.slow, watched.live),
             lambda: controller.metrics.text(watched.counters()),
+            executor,
         )
         if vote is None:
             yield composed

@@ -233,6 +233,11 @@ class Controller:
         return self._dated(self._findings)
 
     @property
+    def progress(self) -> ExecutionProgress | None:
+        """The last reported progress of the execution; None without one."""
+        return self._progress
+
+    @property
     def executes(self) -> bool:
         """Whether plans are executed, now and by this controller."""
         return self._executes and self._vote.acting

@@ -330,6 +330,11 @@ class Executor:
         """
         self._stop.ask(rollback)
 
+    @property
+    def limits(self) -> Limits:
+        """The limits, with what an operator changed for the execution in progress."""
+        return self.steering.applied(self._limits)
+
     def adjust(self, **changes: Any) -> None:
         """Change speed limits of the execution in progress, from any thread.
 

@@ -29,7 +29,7 @@ class User(_Part):
     Parameters
     ----------
     password
-        Its hash, as ``counterpoise serve --hash-password`` prints it.
+        Its hash, as ``counterpoise server hash-password`` prints it.
     role
         What they may do.
     """
@@ -44,7 +44,7 @@ class Token(_Part):
     Parameters
     ----------
     sha256
-        Hash of the token, 64 hexadecimal digits, as ``counterpoise serve --new-token`` prints it.
+        Hash of the token, 64 hexadecimal digits, as ``counterpoise server new-token`` prints it.
     role
         What it may do.
     expires

@@ -1,0 +1,144 @@
+"""The web application: both APIs, live events, metrics, health and the page."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
+from starlette.exceptions import HTTPException
+
+from balancer.approval import ApprovalError
+from balancer.server.access import Access
+from balancer.server.api import cluster, executions, proposals
+from balancer.server.api.context import TheService, Viewer
+from balancer.server.errors import RequestError
+from balancer.server.events import Events
+from balancer.server.guards import Guards
+from balancer.server.service import Service
+from balancer.server.settings import ServerSettings
+from cluster_model.errors import InputError
+from metrics_reporter.documents import shown
+
+log = logging.getLogger("counterpoise.server")
+
+
+def create_app(
+    service: Service,
+    settings: ServerSettings,
+    *,
+    access: Access,
+    address: str,
+    metrics: Callable[[], str],
+    events: Events,
+) -> FastAPI:
+    """Build the application.
+
+    Parameters
+    ----------
+    service
+        The running controller.
+    settings, access
+        Who may do what.
+    address
+        Host that it listens on.
+    metrics
+        Makes the text of ``/metrics``.
+    events
+        Live events.
+    """
+    app = _application()
+    app.state.service, app.state.events, app.state.metrics = service, events, metrics
+    app.add_middleware(Guards, settings=settings, access=access, address=address)
+    return app
+
+
+def description() -> dict[str, Any]:
+    """The API as OpenAPI describes it."""
+    return _application().openapi()
+
+
+def _application() -> FastAPI:
+    app = FastAPI(
+        title="Counterpoise",
+        version="1",
+        description="Watches a cluster and keeps it balanced: loads, goals, proposals, executions.",
+        openapi_url="/api/v1/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+    )
+    v1 = APIRouter(prefix="/api/v1")
+    for part in (cluster, proposals, executions):
+        v1.include_router(part.router)
+
+    @v1.get("/events", tags=["events"], response_class=StreamingResponse)
+    async def follow(request: Request, service: TheService, actor: Viewer) -> StreamingResponse:
+        """Decisions, proposals and progress as they happen (server-sent events)."""
+        events: Events = request.app.state.events
+        stream = await events.follow(service.controller.state)
+        return StreamingResponse(stream, media_type="text/event-stream")
+
+    app.include_router(v1)
+
+    @app.get("/metrics", include_in_schema=False)
+    def prometheus(request: Request, actor: Viewer) -> PlainTextResponse:
+        return PlainTextResponse(
+            request.app.state.metrics(), media_type="text/plain; version=0.0.4"
+        )
+
+    @app.get("/state", include_in_schema=False)
+    def state(service: TheService, actor: Viewer) -> dict[str, Any]:
+        return service.controller.state()
+
+    @app.get("/health/live", include_in_schema=False)
+    def live() -> dict[str, str]:
+        return {"status": "live"}
+
+    @app.get("/health/ready", include_in_schema=False)
+    def ready(service: TheService) -> JSONResponse:
+        known = service.controller.view is not None
+        return JSONResponse({"status": "ready" if known else "starting"}, 200 if known else 503)
+
+    _add_error_answers(app)
+    return app
+
+
+def _add_error_answers(app: FastAPI) -> None:
+    """Answer every error with one sentence."""
+
+    def answer(status: int, sentence: str) -> JSONResponse:
+        return JSONResponse({"error": sentence}, status)
+
+    @app.exception_handler(RequestError)
+    def request_error(request: Request, error: RequestError) -> JSONResponse:
+        return answer(error.status, str(error))
+
+    @app.exception_handler(ApprovalError)
+    def approval_error(request: Request, error: ApprovalError) -> JSONResponse:
+        return answer(404 if error.missing else 409, str(error))
+
+    @app.exception_handler(InputError)
+    def input_error(request: Request, error: InputError) -> JSONResponse:
+        return answer(400, str(error))
+
+    @app.exception_handler(RequestValidationError)
+    def validation_error(request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        place = ".".join(str(step) for step in first["loc"])
+        found = "" if first["type"] == "missing" else f"{shown(first.get('input'))} found, "
+        return answer(422, f"{place}: {found}{first['msg']}")
+
+    @app.exception_handler(HTTPException)
+    def http_error(request: Request, error: HTTPException) -> JSONResponse:
+        sentence = f"{request.method} {shown(request.url.path)}: {error.detail}"
+        return answer(error.status_code, sentence)
+
+    @app.exception_handler(Exception)
+    def unexpected(request: Request, error: Exception) -> JSONResponse:
+        number = uuid.uuid4().hex[:8]
+        log.exception("request %s failed: %s %s", number, request.method, request.url.path)
+        return answer(500, f"an internal error; the log has it under {number}")

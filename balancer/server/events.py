@@ -1,0 +1,103 @@
+"""Passes decisions, proposals and progress on to clients that follow them (server-sent events)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from balancer.server.errors import RequestError
+from metrics_reporter.documents import json_text
+
+# Events that a slow client may be behind before it is cut off.
+_BEHIND = 100
+_HEARTBEAT_SECONDS = 15.0
+
+
+class Events:
+    """Sends each event to every client that follows.
+
+    Parameters
+    ----------
+    most
+        Clients that may follow at once.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._followers: dict[asyncio.Queue[str | None], asyncio.AbstractEventLoop] = {}
+        self._number = 0
+
+    def publish(self, kind: str, data: Any) -> None:
+        """Send an event; from any thread, and at once."""
+        with self._lock:
+            self._number += 1
+            text = f"id: {self._number}\nevent: {kind}\ndata: {json_text(data)}\n\n"
+            followers = list(self._followers.items())
+        for queue, loop in followers:
+            try:
+                loop.call_soon_threadsafe(_put, queue, text)
+            except RuntimeError:
+                # its server has ended
+                self._forget(queue)
+
+    @property
+    def followers(self) -> int:
+        """How many clients follow."""
+        return len(self._followers)
+
+    def close(self) -> None:
+        """End all streams."""
+        with self._lock:
+            followers = list(self._followers.items())
+        for queue, loop in followers:
+            try:
+                loop.call_soon_threadsafe(_put, queue, None)
+            except RuntimeError:
+                self._forget(queue)
+
+    async def follow(self, first: Callable[[], Any]) -> AsyncIterator[str]:
+        """The events from now on, as text, after one with the present state.
+
+        Raises
+        ------
+        RequestError
+            If too many clients follow already.
+        """
+        queue: asyncio.Queue[str | None] = asyncio.Queue(_BEHIND)
+        with self._lock:
+            if len(self._followers) >= self._most:
+                raise RequestError(f"{self._most} clients follow already", 503)
+            self._followers[queue] = asyncio.get_running_loop()
+        return self._stream(queue, first)
+
+    async def _stream(
+        self, queue: asyncio.Queue[str | None], first: Callable[[], Any]
+    ) -> AsyncIterator[str]:
+        try:
+            yield f"event: state\ndata: {json_text(first())}\n\n"
+            while True:
+                try:
+                    text = await asyncio.wait_for(queue.get(), _HEARTBEAT_SECONDS)
+                except TimeoutError:
+                    text = ": still here\n\n"
+                if text is None:
+                    return
+                yield text
+        finally:
+            self._forget(queue)
+
+    def _forget(self, queue: asyncio.Queue[str | None]) -> None:
+        with self._lock:
+            self._followers.pop(queue, None)
+
+
+def _put(queue: asyncio.Queue[str | None], text: str | None) -> None:
+    if queue.full():
+        # A client that does not read: it may come back and start with the present state.
+        while not queue.empty():
+            queue.get_nowait()
+        text = None
+    queue.put_nowait(text)

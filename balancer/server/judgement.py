@@ -1,0 +1,59 @@
+"""Judges the cluster as it is: each goal of the controller, met or not, and where it is worst."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from balancer.engine import Balancer
+from balancer.problem.operation import Operation
+from balancer.problem.resolution import resolve
+from balancer.problem.tiers import with_availability
+from balancer.search.scorer import Scorer
+from balancer.server.models import GoalState
+from cluster_model.snapshot import Snapshot
+from goals import applicable, inapplicable
+
+
+def goal_states(balancer: Balancer, snapshot: Snapshot) -> Sequence[GoalState]:
+    """Each goal, in the order of tiers; those that do not apply come last, with the reason."""
+    cluster = resolve(snapshot, Operation()).cluster
+    fitting = with_availability(applicable(balancer.goals, snapshot, strict=False))
+    goals = [goal.prepared(cluster) for goal in fitting]
+    scorer = Scorer(cluster, goals)
+    found = []
+    for place, (goal, scores) in enumerate(zip(goals, scorer.scores, strict=True)):
+        worst = int(np.argmin(scores)) if len(scores) else None
+        met = bool(scorer.met(place))
+        found.append(
+            GoalState(
+                goal=goal.name,
+                tier=goal.tier,
+                hard=goal.hard,
+                weight=goal.weight,
+                met=met,
+                cells=len(scores),
+                unmet_cells=int(np.count_nonzero(scores < 1)),
+                worst=1.0 if worst is None else float(scores[worst]),
+                where=None if met or worst is None else goal.scope.label(snapshot, worst),
+            )
+        )
+    by_name = {goal.name: goal for goal in balancer.goals}
+    for name, why in inapplicable(balancer.goals, snapshot).items():
+        goal = by_name[name]
+        found.append(
+            GoalState(
+                goal=name,
+                tier=goal.tier,
+                hard=goal.hard,
+                weight=goal.weight,
+                met=False,
+                cells=0,
+                unmet_cells=0,
+                worst=0.0,
+                where=None,
+                left_out=why,
+            )
+        )
+    return found

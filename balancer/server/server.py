@@ -1,0 +1,219 @@
+"""Serves the application from a thread of its own until it is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from balancer.approval import KeptProposal
+from balancer.controller import Decision
+from balancer.server.access import Access
+from balancer.server.app import create_app
+from balancer.server.errors import ServerError
+from balancer.server.events import Events
+from balancer.server.guards import is_loopback
+from balancer.server.service import Service
+from balancer.server.settings import ServerSettings
+
+log = logging.getLogger("counterpoise.server")
+_START_SECONDS = 10.0
+_PROGRESS_SECONDS = 1.0
+
+
+class Server:
+    """Serves a running controller over HTTP.
+
+    Parameters
+    ----------
+    service
+        What clients may ask.
+    settings
+        Who may do what.
+    host, port
+        Where to listen; port 0 takes a free one.
+    metrics
+        Makes the text of ``/metrics``.
+
+    Attributes
+    ----------
+    url : str
+        The actual address.
+
+    Raises
+    ------
+    ServerError
+        If the address cannot be listened on, or would be open to others without credentials.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        settings: ServerSettings,
+        host: str,
+        port: int,
+        metrics: Callable[[], str],
+    ) -> None:
+        local = is_loopback(host)
+        if not local and not settings.authenticates and settings.without_credentials is None:
+            raise ServerError(
+                f"listening on {host} would let anyone on the network in: list users or tokens in "
+                "the server settings, or state the role of requests without credentials "
+                "(without_credentials: viewer)"
+            )
+        self.events = Events(settings.listeners)
+        app = create_app(
+            service,
+            settings,
+            access=Access(settings, local=local),
+            address=host,
+            metrics=metrics,
+            events=self.events,
+        )
+        self._service = service
+        self._socket = _listening(host, port)
+        tls: dict[str, Any] = {}
+        if settings.tls is not None:
+            tls = {"ssl_certfile": settings.tls.certificate, "ssl_keyfile": settings.tls.key}
+            if settings.tls.client_ca is not None:
+                tls |= {
+                    "ssl_ca_certs": str(settings.tls.client_ca),
+                    "ssl_cert_reqs": ssl.CERT_REQUIRED,
+                }
+        config = uvicorn.Config(
+            app,
+            http=_protocol(settings.idle_timeout),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=settings.connections,
+            timeout_keep_alive=int(max(1, settings.idle_timeout)),
+            timeout_graceful_shutdown=1,
+            **tls,
+        )
+        try:
+            config.load()
+        except (OSError, ValueError) as error:
+            self._socket.close()
+            why = getattr(error, "strerror", None) or error
+            raise ServerError(f"tls: the certificate or key cannot be used: {why}") from None
+        self._server = uvicorn.Server(config)
+        # Signals belong to the command.
+        self._server.capture_signals = _nothing  # type: ignore[method-assign]
+        shown, number = self._socket.getsockname()[:2]
+        name = f"[{shown}]" if ":" in shown else shown
+        self.url = f"http{'s' if settings.tls else ''}://{name}:{number}"
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="server", daemon=True)
+        self._thread.start()
+        self._ticker = threading.Thread(target=self._tick, name="progress", daemon=True)
+        self._ticker.start()
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._server.started and time.monotonic() < deadline:
+            if not self._thread.is_alive():
+                raise ServerError(f"the server at {self.url} ended at once; see the log")
+            time.sleep(0.01)
+
+    def decided(self, decision: Decision) -> None:
+        """Tell clients about a decision."""
+        self.events.publish("decision", decision.record())
+
+    def proposal_changed(self, proposal: KeptProposal) -> None:
+        """Tell clients about a proposal."""
+        self.events.publish("proposal", proposal.model_dump(mode="json"))
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._closing.set()
+        self.events.close()
+        self._server.should_exit = True
+        self._thread.join(3.0)
+        self._service.close()
+
+    def _serve(self) -> None:
+        asyncio.run(self._server.serve(sockets=[self._socket]))
+
+    def _tick(self) -> None:
+        """Send the progress of an execution while it runs."""
+        before: Any = None
+        while not self._closing.wait(_PROGRESS_SECONDS):
+            if not self.events.followers:
+                continue
+            now = self._service.execution()
+            if now != before:
+                self.events.publish("execution", now)
+                before = now
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, number, _, where = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        found = socket.socket(family, kind, number)
+    except (OSError, UnicodeError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ServerError(f"cannot listen on {host}:{port}: {why}") from None
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind(where)
+        found.listen(128)
+    except OSError as error:
+        found.close()
+        raise ServerError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+    return found
+
+
+def _protocol(seconds: float) -> type[H11Protocol]:
+    """HTTP that closes connections whose request does not arrive in time."""
+
+    class Protocol(H11Protocol):
+        """One connection."""
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            certificate = transport.get_extra_info("peercert")
+            answer = self.app
+
+            async def app(scope: Any, receive: Any, send: Any) -> None:
+                scope["counterpoise.certificate"] = _common_name(certificate)
+                await answer(scope, receive, send)
+
+            self.app = app
+            self._late = self.loop.call_later(seconds, self._close_if_late)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._late.cancel()
+            super().connection_lost(exc)
+
+        def _close_if_late(self) -> None:
+            # The first request decides; between requests the keep-alive time-out does.
+            if self.cycle is None and not self.transport.is_closing():
+                self.transport.close()
+
+    return Protocol
+
+
+def _common_name(certificate: Any) -> str | None:
+    for part in (certificate or {}).get("subject", ()):
+        for key, value in part:
+            if key == "commonName":
+                return str(value)
+    return None
+
+
+def _nothing() -> Any:
+    from contextlib import nullcontext
+
+    return nullcontext()

@@ -1,0 +1,394 @@
+"""What a client may ask of a running controller, apart from HTTP: both APIs call this."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from balancer.approval import KeptProposal, changes_since
+from balancer.approval.approvals import REQUEST
+from balancer.controller import Controller
+from balancer.controller.decision import plan_record, plan_sentence
+from balancer.controller.execution_progress import progress_record
+from balancer.controller.finding import View
+from balancer.engine import Balancer
+from balancer.execution import Executor
+from balancer.inspection.load import ClusterLoad
+from balancer.planning.document import Action, PlanDocument
+from balancer.planning.plan import Plan
+from balancer.planning.remedies import enlarged
+from balancer.planning.why_not import why_not
+from balancer.problem.operation import Operation
+from balancer.problem.resolution import resolve
+from balancer.server.access import Actor
+from balancer.server.audit import AuditLog
+from balancer.server.errors import RequestError
+from balancer.server.jobs import Job, Jobs
+from balancer.server.judgement import goal_states
+from balancer.server.models import (
+    GoalState,
+    Hypothesis,
+    PlanRequest,
+    SpeedLimits,
+    WhatIfRequest,
+    WhyNotRequest,
+)
+from cluster_model.snapshot import BrokerState, Snapshot
+from metrics_reporter.documents import shown
+
+# Plans whose end is kept in memory, to answer why not.
+_ENDS = 4
+
+
+class Service:
+    """A running controller, for its clients.
+
+    Parameters
+    ----------
+    controller
+        The controller.
+    balancer
+        Makes its plans.
+    executor
+        Executes them; None if it only proposes.
+    audit
+        Records changes.
+    planning_queue
+        Plans that may wait to be made for clients.
+    """
+
+    def __init__(
+        self,
+        controller: Controller,
+        balancer: Balancer,
+        executor: Executor | None,
+        audit: AuditLog,
+        planning_queue: int = 5,
+    ) -> None:
+        self.controller = controller
+        self.balancer = balancer
+        self.jobs = Jobs(planning_queue)
+        self._executor = executor
+        self._audit = audit
+        self._lock = threading.Lock()
+        self._load: ClusterLoad | None = None
+        self._goals: tuple[Snapshot, Sequence[GoalState]] | None = None
+        self._plans: OrderedDict[str, Plan] = OrderedDict()
+
+    def close(self) -> None:
+        """End planning for clients."""
+        self.jobs.close()
+
+    # The cluster
+
+    def view(self) -> View:
+        """The last look at the cluster.
+
+        Raises
+        ------
+        RequestError
+            Before the first one.
+        """
+        view = self.controller.view
+        if view is None:
+            raise RequestError("the cluster has not been read yet; try again in a moment", 503)
+        return view
+
+    def load(self) -> ClusterLoad:
+        """What is where, by the last look."""
+        snapshot = self.view().snapshot
+        with self._lock:
+            if self._load is None or self._load.snapshot is not snapshot:
+                self._load = ClusterLoad(snapshot)
+            return self._load
+
+    def goals(self) -> Sequence[GoalState]:
+        """How each goal stands, by the last look."""
+        snapshot = self.view().snapshot
+        with self._lock:
+            if self._goals is None or self._goals[0] is not snapshot:
+                self._goals = (snapshot, goal_states(self.balancer, snapshot))
+            return self._goals[1]
+
+    # Proposals
+
+    def propose(self, request: PlanRequest, by: Actor) -> Job:
+        """Make a proposal in the background; the job's result is a :class:`KeptProposal`."""
+
+        def do(stop: threading.Event, progress: Callable[[str, int, int, int], None]) -> Any:
+            snapshot = self.view().snapshot
+            plan = self._plan(request, snapshot, stop, progress)
+            return self._keep(plan, request, by)
+
+        self._audit.record(by, "propose", request.operation.kind, request.reason)
+        return self.jobs.submit(Job(request.operation.kind, by.name, do))
+
+    def what_if(self, request: WhatIfRequest, by: Actor) -> Job:
+        """Plan for a cluster that differs; the job's result is a dict with both clusters."""
+
+        def do(stop: threading.Event, progress: Callable[[str, int, int, int], None]) -> Any:
+            snapshot = self.view().snapshot
+            changed, operation, said = supposed(snapshot, request.operation, request.hypothesis)
+            asked = request.model_copy(update={"operation": operation})
+            plan = self._plan(asked, changed, stop, progress)
+            return {
+                "cluster": said,
+                "plan": plan_record(plan, 0.0),
+                "verdict": plan_sentence(plan),
+                "goals": [g.model_dump(mode="json") for g in plan.goal_results],
+                "unmet": [u.model_dump(mode="json") for u in plan.unmet],
+                "before": _brokers(ClusterLoad(changed)),
+                "after": _brokers(ClusterLoad(plan.final_snapshot())),
+            }
+
+        return self.jobs.submit(Job("what if", by.name, do))
+
+    def why_not(self, request: WhyNotRequest, by: Actor) -> Job:
+        """Why a partition is not on a broker; the job's result is a list of answers."""
+
+        def do(stop: threading.Event, progress: Callable[[str, int, int, int], None]) -> Any:
+            if request.proposal is None:
+                plan = self._plan(PlanRequest(), self.view().snapshot, stop, progress)
+            else:
+                plan = self._kept_plan(request.proposal)
+            answers = why_not(plan.end, request.partition, request.broker)
+            return [{**asdict(a), "verdict": a.verdict} for a in answers]
+
+        if request.proposal is not None:
+            self._kept_plan(request.proposal)
+        return self.jobs.submit(Job("why not", by.name, do))
+
+    def approve(self, identity: str, digest: str, why: str, by: Actor) -> KeptProposal:
+        """Approve a proposal.
+
+        Raises
+        ------
+        RequestError
+            If this controller does not execute plans now.
+        ApprovalError
+            If it cannot be approved.
+        """
+        kept = self.controller.approvals.store.get(identity)
+        if not self.controller.executes:
+            raise RequestError(f"proposal {kept.id}: {self._why_not_executing()}", 409)
+        self._audit.record(by, "approve", f"proposal {kept.id}", why, digest=digest)
+        found = self.controller.approvals.approve(identity, digest, by=by.name, why=why)
+        self.controller.look_now()
+        return found
+
+    def reject(self, identity: str, why: str, by: Actor) -> KeptProposal:
+        """Reject a proposal."""
+        kept = self.controller.approvals.store.get(identity)
+        self._audit.record(by, "reject", f"proposal {kept.id}", why)
+        return self.controller.approvals.reject(identity, by=by.name, why=why)
+
+    def changes(self, identity: str) -> list[str]:
+        """What has changed in the cluster since a proposal was made."""
+        plan = self.controller.approvals.store.plan(identity)
+        return changes_since(plan, self.view().snapshot)
+
+    def document(self, identity: str) -> PlanDocument:
+        """The plan of a proposal."""
+        return self.controller.approvals.store.plan(identity)
+
+    def actions(
+        self, identity: str, offset: int, limit: int, broker: str | None, topic: str | None
+    ) -> tuple[int, list[Action]]:
+        """How many actions of a plan match, and some of them in order."""
+        found = [
+            a
+            for a in self.document(identity).actions
+            if (broker is None or broker in (str(a.source), str(a.destination)))
+            and (topic is None or topic == a.topic)
+        ]
+        return len(found), found[offset : offset + limit]
+
+    # Executions
+
+    def execution(self) -> dict[str, Any] | None:
+        """The execution in progress; None without one."""
+        work: Any = self.controller.state()["executing"]
+        if work is None or self._executor is None:
+            return None
+        limits = self._executor.limits
+        return {
+            **work,
+            "paused": self._executor.steering.paused,
+            "limits": {
+                name: getattr(limits, name) for name in SpeedLimits.model_fields if name != "why"
+            },
+        }
+
+    def pause(self, why: str, by: Actor) -> None:
+        """Start no further task of the execution in progress."""
+        executor = self._executing()
+        self._audit.record(by, "pause", "execution", why)
+        executor.steering.pause()
+
+    def resume(self, why: str, by: Actor) -> None:
+        """Go on with a paused execution."""
+        executor = self._executing()
+        self._audit.record(by, "resume", "execution", why)
+        executor.steering.resume()
+
+    def adjust(self, limits: SpeedLimits, by: Actor) -> None:
+        """Change speed limits of the execution in progress."""
+        executor = self._executing()
+        changes = limits.model_dump(exclude_none=True, exclude={"why"})
+        if not changes:
+            raise RequestError("no limit found, at least one to change expected")
+        self._audit.record(by, "adjust", "execution", limits.why, **changes)
+        executor.adjust(**changes)
+
+    def stop(self, why: str, by: Actor) -> None:
+        """Stop the execution in progress: running moves are cancelled."""
+        self._executing()
+        self._audit.record(by, "stop", "execution", why)
+        self.controller.end_execution(f"{by.name} asked for it" + (f" ({why})" if why else ""))
+
+    def hold(self, held: bool, why: str, by: Actor) -> None:
+        """Hold everything back that has not started, or let it start again."""
+        self._audit.record(by, "hold" if held else "release", "controller", why)
+        self.controller.hold(held)
+
+    def look_now(self, by: Actor) -> None:
+        """Start the next round at once."""
+        self._audit.record(by, "look", "controller")
+        self.controller.look_now()
+
+    def progress(self) -> dict[str, Any] | None:
+        """The progress of the execution; None without one."""
+        found = self.controller.progress
+        return None if found is None else progress_record(found)
+
+    def _executing(self) -> Executor:
+        if self._executor is None or self.controller.work is None:
+            raise RequestError("no execution is in progress", 409)
+        return self._executor
+
+    def _why_not_executing(self) -> str:
+        if self._executor is None:
+            return "this controller only proposes; start it with --execute"
+        if self.controller.held:
+            return "the controller is on hold; release it first"
+        if not self.controller.settings.execute:
+            return "executions are paused by the settings file (execute: false)"
+        return "this controller does not have the vote; approve it where the proposal was made"
+
+    def _plan(
+        self,
+        request: PlanRequest,
+        snapshot: Snapshot,
+        stop: threading.Event,
+        progress: Callable[[str, int, int, int], None],
+    ) -> Plan:
+        settings = self.controller.settings
+        if request.goals is None:
+            balancer = copy(self.balancer)
+        else:
+            if "/" in request.goals or request.goals.endswith((".yaml", ".yml", ".json", ".toml")):
+                raise RequestError(
+                    f"goals: {shown(request.goals)} found, the name of a profile expected"
+                )
+            balancer = Balancer(request.goals)
+        if request.only is not None:
+            known = {goal.name: goal for goal in balancer.goals}
+            unknown = [name for name in request.only if name not in known]
+            if unknown:
+                raise RequestError(
+                    f"only: goal {shown(unknown[0])} found, one of {', '.join(known)} expected"
+                )
+            balancer.goals = [known[name] for name in request.only]
+        balancer.budget = balancer.budget.within(settings.budget).within(request.budget)
+        operation = request.operation
+        excluded = tuple(dict.fromkeys((*operation.excluded_topics, *settings.excluded_topics)))
+        operation = operation.model_copy(update={"excluded_topics": excluded})
+        return balancer.propose(snapshot, operation, progress=progress, stop=stop)
+
+    def _keep(self, plan: Plan, request: PlanRequest, by: Actor) -> KeptProposal:
+        figures = plan_record(plan, 0.0)
+        asked = f"{by.name} asked: {request.reason}" if request.reason else f"{by.name} asked"
+        kept = self.controller.approvals.keep(
+            plan,
+            by=by.name,
+            cause=REQUEST,
+            reason=f"{asked}; {plan_sentence(plan)}",
+            figures=figures,
+        )
+        with self._lock:
+            self._plans[kept.id] = plan
+            while len(self._plans) > _ENDS:
+                self._plans.popitem(last=False)
+        return kept
+
+    def _kept_plan(self, identity: str) -> Plan:
+        self.controller.approvals.store.get(identity)
+        with self._lock:
+            plan = self._plans.get(identity)
+        if plan is None:
+            raise RequestError(
+                f"proposal {shown(identity)}: only the last {_ENDS} proposals that people asked "
+                "for can be asked why not; propose again, or leave the proposal out",
+                409,
+            )
+        return plan
+
+
+def supposed(
+    snapshot: Snapshot, operation: Operation, hypothesis: Hypothesis
+) -> tuple[Snapshot, Operation, str]:
+    """The cluster if something else were true, the operation on it, and a sentence on it.
+
+    Raises
+    ------
+    RequestError
+        If a broker or rack does not exist, or no broker would be left.
+    """
+    said = []
+    ids = snapshot.broker_ids.tolist()
+    lost = set()
+    for rack in hypothesis.lose_racks:
+        if rack not in snapshot.racks:
+            raise RequestError(f"rack {shown(rack)}: not found, one of the cluster expected", 404)
+        lost |= {
+            b
+            for b, r in zip(ids, snapshot.broker_rack.tolist(), strict=True)
+            if snapshot.racks[r] == rack
+        }
+        said.append(f"without rack {rack}")
+    by_name = {str(b): b for b in ids}
+    for broker in hypothesis.lose_brokers:
+        if str(broker) not in by_name:
+            raise RequestError(f"broker {broker}: not found, one of the cluster expected", 404)
+        lost.add(by_name[str(broker)])
+        said.append(f"without broker {broker}")
+    changed = snapshot
+    if lost:
+        state = np.where(
+            np.isin(snapshot.broker_ids, list(lost)), int(BrokerState.DEAD), snapshot.broker_state
+        )
+        if (state == BrokerState.DEAD).all():
+            raise RequestError("no broker would be left, at least one expected")
+        changed = replace(changed, broker_state=state.astype(np.int64))
+    if hypothesis.scale_load != 1.0:
+        changed = replace(
+            changed,
+            leader_load=changed.leader_load * hypothesis.scale_load,
+            follower_load=changed.follower_load * hypothesis.scale_load,
+        )
+        said.append(f"with {hypothesis.scale_load:g} times the load")
+    if hypothesis.add_brokers:
+        cluster = resolve(changed, operation).cluster
+        changed, operation, where = enlarged(changed, operation, cluster, hypothesis.add_brokers)
+        said.append(f"with {hypothesis.add_brokers} more brokers ({where})")
+    return changed, operation, ", ".join(said) or "as it is"
+
+
+def _brokers(load: ClusterLoad) -> list[dict[str, Any]]:
+    return [b.model_dump(mode="json") for b in load.brokers()]
