@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,12 +20,11 @@ from metrics_reporter.documents import (
 )
 from metrics_reporter.metrics import METRIC_IDS
 from metrics_reporter.quantities import byte_count, byte_rate
+from metrics_reporter.suggestions import meant
 
 # Parsers of text like 2TB by resource; other resources are plain numbers.
 _UNITS = {"disk": byte_count, "network_in": byte_rate, "network_out": byte_rate}
 Amount = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
-# Likeness, in [0, 1], from which a name counts as a typo: `dsk` (0.86), but not `gpu` (0.67).
-_LIKENESS = 0.75
 
 
 def _measured(given: Any) -> Any:
@@ -217,17 +215,9 @@ def _capacities(content: Mapping[str, Any], where: str, resources: Iterable[str]
     stated = {"default": found.default, **{f"brokers.{b}": own for b, own in found.brokers.items()}}
     for place, own in stated.items():
         for name in own:
-            if name not in known and (meant := _meant(name, known)) is not None:
+            if name not in known and (wanted := meant(name, known)) is not None:
                 raise CapacityError(
-                    f"{where}: {place}: resource {shown(name)} found, {meant} expected; known are "
+                    f"{where}: {place}: resource {shown(name)} found, {wanted} expected; known are "
                     f"{', '.join(known)}"
                 )
     return found
-
-
-def _meant(name: str, known: Iterable[str]) -> str | None:
-    """The known resource whose name differs only by case, dashes or a few letters."""
-    plain = {resource.lower(): resource for resource in known}
-    requested = name.strip().lower().replace("-", "_").replace(" ", "_")
-    close = get_close_matches(requested, plain, 1, _LIKENESS)
-    return plain[close[0]] if close else None

@@ -74,6 +74,31 @@ def cost_amount(value: float, unit: str) -> str:
     return amount(value) if unit == "bytes" else distinct(value, unit=f" {unit}")[0]
 
 
+def percent(share: float) -> str:
+    """A share as a percentage, never rounded to 100 or 0 from below or above.
+
+    Examples
+    --------
+    >>> percent(1.0), percent(0.99999), percent(1.075), percent(0.0001)
+    ('100 %', '99.9 %', '107.5 %', '<0.1 %')
+    """
+    shown = round(100 * share, 1)
+    if shown == 100 and share < 1:
+        shown = 99.9
+    return f"{shown:g} %" if shown or share <= 0 else "<0.1 %"
+
+
+def times(ratio: float) -> str:
+    """A ratio, with as many digits as matter.
+
+    Examples
+    --------
+    >>> times(1.0349), times(12.31)
+    ('1.03 ×', '12.3 ×')
+    """
+    return f"{ratio:.2f} ×" if ratio < 9.995 else f"{ratio:.3g} ×"
+
+
 def plural(count: int, noun: str, nouns: str | None = None) -> str:
     """A count with its noun; `nouns` is an irregular plural.
 

@@ -17,6 +17,7 @@ from balancer.cli.execute import execute
 from balancer.cli.explain import explain
 from balancer.cli.goals import goals
 from balancer.cli.history import history
+from balancer.cli.load import load
 from balancer.cli.plugins import operations, readers, sources, strategies
 from balancer.cli.propose import propose
 from balancer.cli.report_metrics import report_metrics
@@ -60,6 +61,7 @@ def options(
 
 
 app.command(cls=Command)(demo)
+app.command(cls=Command)(load)
 app.command(cls=Command)(propose)
 app.command(cls=Command)(explain)
 app.command(cls=Command)(verify)

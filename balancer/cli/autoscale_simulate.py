@@ -14,9 +14,9 @@ from balancer.autoscaling.simulation import Outcome, Setting
 from balancer.autoscaling.simulation import simulate as simulated
 from balancer.autoscaling.trace import load_trace
 from balancer.cli.autoscale import LagThreshold, Maximum, Minimum, Price, Sla, parameters, seconds
-from balancer.cli.terminal import out, percent, working
+from balancer.cli.terminal import out, working
 from metrics_reporter.documents import json_text
-from metrics_reporter.quantities import plural
+from metrics_reporter.quantities import percent, plural
 
 _QUANTILES = (0.5, 0.9, 0.99, 1.0)
 

@@ -12,9 +12,8 @@ from rich.text import Text
 from balancer.autoscaling.autoscaler import Round, summary
 from balancer.autoscaling.observation import Observation
 from balancer.autoscaling.policy import Decision
-from balancer.cli.terminal import percent
 from cluster_model.snapshot import Floats, Ints
-from metrics_reporter.quantities import plural
+from metrics_reporter.quantities import percent, plural
 
 _BAR = 24
 # Most consumers and, of each, partitions that are listed.

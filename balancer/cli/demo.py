@@ -17,14 +17,13 @@ from balancer.cli.terminal import (
     ReportProgress,
     check_outputs,
     out,
-    percent,
     working,
     write,
     writing,
 )
 from balancer.planning.exports import leader_election_json, reassignment_json
 from cluster_model import Snapshot, save_snapshot
-from metrics_reporter.quantities import plural
+from metrics_reporter.quantities import percent, plural
 
 T = TypeVar("T")
 FILES = ("snapshot.json", "plan.json", "reassignment.json", "leader-election.json", "report.html")

@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from balancer.cli.history_options import Cluster, Master, MetadataPath, Properties, start_spark
-from balancer.cli.terminal import CommandError, check_outputs, out, percent, say, working, writing
-from metrics_reporter.quantities import amount
+from balancer.cli.terminal import CommandError, check_outputs, out, say, working, writing
+from metrics_reporter.quantities import amount, percent
 
 if TYPE_CHECKING:
     from balancer.backtest import BacktestResult, Configuration, ConfigurationFigures

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from balancer import Balancer, Plan
 from balancer.cli import tables
 from balancer.cli.options import broker_ids, budget, operation
-from balancer.cli.plugins import SnapshotOption, snapshot_options, strategy_config
+from balancer.cli.plugins import SnapshotOption, strategy_config
 from balancer.cli.snapshot import (
     AttributesFile,
     Bootstrap,
@@ -19,6 +19,7 @@ from balancer.cli.snapshot import (
     MetricsTopic,
     PartialView,
     Timeout,
+    read_cluster,
     warn,
 )
 from balancer.cli.terminal import (
@@ -32,14 +33,11 @@ from balancer.cli.terminal import (
     working,
     write,
 )
-from balancer.composition.client import client_properties
 from balancer.composition.proposal import concerns, restricted_to_known
-from balancer.composition.source import KafkaSource
 from balancer.planning.exports import assignments_json, leader_election_json, reassignment_json
 from balancer.planning.remedies import RemedyLimits
-from cluster_model import Snapshot, load_snapshot, save_snapshot
+from cluster_model import save_snapshot
 from cluster_model.files import check_suffix
-from cluster_model.trust import Distrust
 from metrics_reporter.quantities import plural
 
 _STOPPING = "counterpoise: the best plan so far follows; press Ctrl-C again to end without a plan"
@@ -354,7 +352,7 @@ def propose(
         "--metrics-topic": metrics_topic,
         "--partial-view": partial_view or None,
     }
-    cluster, distrust = _cluster(snapshot, bootstrap_server, kafka, timeout, snapshot_option)
+    cluster, distrust = read_cluster(snapshot, bootstrap_server, kafka, timeout, snapshot_option)
     for sentence in concerns(cluster):
         warn(sentence)
     asked = restricted_to_known(cluster, asked, distrust, warn)
@@ -384,43 +382,6 @@ def _progress(phase: str, met: int, of: int, actions: int) -> str:
     """The best plan so far, in words."""
     best = f", best so far {met} of {plural(of, 'goal')} met" if of else ""
     return f"{phase}{best}, {plural(actions, 'action')}"
-
-
-def _cluster(
-    path: Path | None,
-    bootstrap: str | None,
-    kafka: dict[str, Any],
-    timeout: float,
-    snapshot_option: list[str] | None,
-) -> tuple[Snapshot, Distrust]:
-    if (path is None) == (bootstrap is None):
-        given = "neither" if path is None else "both"
-        raise CommandError(
-            f"a snapshot file or --bootstrap-server HOST:PORT expected, {given} of them given"
-        )
-    if path is not None:
-        for option, value in kafka.items():
-            if value is not None:
-                raise CommandError(
-                    f"{option} goes with --bootstrap-server, but a snapshot file is given"
-                )
-        with working("reading the snapshot"):
-            options = snapshot_options(path, snapshot_option)
-            return load_snapshot(path, options), Distrust()
-    assert bootstrap is not None
-    if snapshot_option:
-        raise CommandError("--snapshot-option goes with a snapshot file, but none is given")
-    with working("reading the cluster"):
-        return KafkaSource(
-            bootstrap,
-            kafka["--capacity"],
-            client_properties(kafka["--command-config"]),
-            kafka["--metrics-topic"],
-            timeout,
-            warn,
-            bool(kafka["--partial-view"]),
-            kafka["--attributes"],
-        ).measured()
 
 
 def _write(

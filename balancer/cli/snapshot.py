@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from balancer.cli.options import addresses
-from balancer.cli.terminal import LONGEST, Command, check_outputs, out, say, working, writing
+from balancer.cli.plugins import snapshot_options
+from balancer.cli.terminal import (
+    LONGEST,
+    Command,
+    CommandError,
+    check_outputs,
+    out,
+    say,
+    working,
+    writing,
+)
 from balancer.composition.client import client_properties
 from balancer.composition.source import KafkaSource
-from cluster_model import Snapshot, save_snapshot, synthetic_snapshot
+from cluster_model import Snapshot, load_snapshot, save_snapshot, synthetic_snapshot
 from cluster_model.files import check_suffix
 from cluster_model.flink import read_flink
 from cluster_model.kafka_streams import read_kafka_streams
+from cluster_model.trust import Distrust
 
 KAFKA = "A running Kafka"
 
@@ -219,6 +230,56 @@ def synthetic(
             seed=seed,
         )
     _save(found, output)
+
+
+def read_cluster(
+    path: Path | None,
+    bootstrap: str | None,
+    kafka: dict[str, Any],
+    timeout: float,
+    snapshot_option: list[str] | None,
+) -> tuple[Snapshot, Distrust]:
+    """A snapshot from a file or from a running Kafka, whichever is given.
+
+    Parameters
+    ----------
+    path, bootstrap
+        One of them, or a sentence says that one is expected.
+    kafka
+        Options that go with a running Kafka, by name; None for those not given.
+    timeout
+        Seconds to wait for an answer of Kafka.
+    snapshot_option
+        Options of the reader of a file.
+    """
+    if (path is None) == (bootstrap is None):
+        given = "neither" if path is None else "both"
+        raise CommandError(
+            f"a snapshot file or --bootstrap-server HOST:PORT expected, {given} of them given"
+        )
+    if path is not None:
+        for option, value in kafka.items():
+            if value is not None:
+                raise CommandError(
+                    f"{option} goes with --bootstrap-server, but a snapshot file is given"
+                )
+        with working("reading the snapshot"):
+            options = snapshot_options(path, snapshot_option)
+            return load_snapshot(path, options), Distrust()
+    assert bootstrap is not None
+    if snapshot_option:
+        raise CommandError("--snapshot-option goes with a snapshot file, but none is given")
+    with working("reading the cluster"):
+        return KafkaSource(
+            bootstrap,
+            kafka["--capacity"],
+            client_properties(kafka["--command-config"]),
+            kafka["--metrics-topic"],
+            timeout,
+            warn,
+            bool(kafka["--partial-view"]),
+            kafka["--attributes"],
+        ).measured()
 
 
 def warn(sentence: str) -> None:

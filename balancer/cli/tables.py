@@ -10,11 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from balancer import Action, Plan, PlanDocument
-from balancer.cli.terminal import percent, quantity
 from balancer.planning.document import Sizing, limit_reached
 from balancer.planning.why_not import WhyNot
 from balancer.problem.verdict import Verdict
-from metrics_reporter.quantities import cost_amount, plural
+from cluster_model.units import quantity
+from metrics_reporter.quantities import cost_amount, percent, plural, times
 
 AnyPlan = Plan | PlanDocument
 
@@ -80,7 +80,7 @@ def columns(plan: AnyPlan) -> Table:
     table = _table(
         "Load of brokers",
         "resource", "mean>", "fullest before>", "after>",
-        "of fair share before>", "after>", "at best>",
+        "× fair share before>", "after>", "at best>",
     )  # fmt: skip
     for name, c in plan.columns.items():
         table.add_row(
@@ -88,9 +88,9 @@ def columns(plan: AnyPlan) -> Table:
             quantity(name, c.after.mean),
             quantity(name, c.before.max),
             quantity(name, c.after.max),
-            percent(c.before.worst_ratio),
-            percent(c.after.worst_ratio),
-            percent(c.worst_ratio_bound),
+            times(c.before.worst_ratio),
+            times(c.after.worst_ratio),
+            times(c.worst_ratio_bound),
         )
     return table
 

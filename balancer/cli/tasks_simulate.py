@@ -14,8 +14,8 @@ from balancer.assignment import TaskAssignor, simulation
 from balancer.assignment.scenario import load_scenario
 from balancer.assignment.simulation import Simulation, Status
 from balancer.cli.tasks import Target
-from balancer.cli.terminal import check_outputs, out, percent, working, write
-from metrics_reporter.quantities import amount, plural
+from balancer.cli.terminal import check_outputs, out, working, write
+from metrics_reporter.quantities import amount, percent, plural
 
 # In the order of a task's life: what it is called, and what it stands for.
 _CAUSES = (

@@ -1,4 +1,4 @@
-"""Shared by all commands: consoles, one-sentence errors, progress, human-readable units."""
+"""Shared by all commands: consoles, one-sentence errors, progress."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from typer.core import TyperCommand, TyperGroup
 from cluster_model import InputError
 from metrics_reporter.documents import printable, shown
 from metrics_reporter.errors import ReporterError
-from metrics_reporter.quantities import amount
 
 DONE, UNMET, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 # Maximum seconds that an option accepts, a month: longer waits count as endless.
@@ -127,9 +126,11 @@ class Console(RichConsole):
 
 
 def out() -> Console:
-    """The console for results; as wide as necessary if stdout is not a terminal."""
+    """The console for results; in a pipe as wide as ``COLUMNS`` says, by default 120."""
     console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=120)
+    if console.is_terminal or os.environ.get("COLUMNS", "").isdecimal():
+        return console
+    return Console(highlight=False, width=120)
 
 
 def say(line: str) -> None:
@@ -242,32 +243,3 @@ def _identity(path: Path) -> object:
     except (OSError, ValueError):
         return os.path.realpath(path)
     return found.st_dev, found.st_ino
-
-
-def quantity(column: str, value: float) -> str:
-    """A value of a column of a plan (a resource or a count) with its unit.
-
-    Examples
-    --------
-    >>> quantity("cpu", 250.0), quantity("disk", 3e9), quantity("leader_count", 7.0)
-    ('250 %', '3 GB', '7')
-    """
-    if column == "disk":
-        return amount(value)
-    if column in ("network_in", "network_out"):
-        return amount(value, "B/s")
-    return f"{value:.4g} %" if column == "cpu" else f"{value:.4g}"
-
-
-def percent(share: float) -> str:
-    """A share as a percentage, never rounded to 100 or 0 from below or above.
-
-    Examples
-    --------
-    >>> percent(1.0), percent(0.99999), percent(1.075)
-    ('100 %', '99.9 %', '107.5 %')
-    """
-    shown = round(100 * share, 1)
-    if shown == 100 and share < 1:
-        shown = 99.9
-    return f"{shown:g} %"

@@ -12,9 +12,10 @@ from balancer.planning.plan import Plan
 from balancer.report import page
 from balancer.report.drawing import CHART_HEIGHT, chart
 from balancer.report.facts import gather
-from balancer.report.words import column_title, operation_title, times, verdict
+from balancer.report.words import operation_title, verdict
+from cluster_model.units import column_title
 from metrics_reporter.documents import printable
-from metrics_reporter.quantities import plural
+from metrics_reporter.quantities import plural, times
 
 __all__ = ["before_after_svg", "html_report", "verdict"]
 

@@ -10,9 +10,8 @@ import numpy as np
 
 from balancer.planning.document import ReliefPoint
 from balancer.report.facts import ColumnFacts, Facts, TopicFacts
-from balancer.report.words import times
 from cluster_model.snapshot import Bools, Floats, Ints
-from metrics_reporter.quantities import plural
+from metrics_reporter.quantities import plural, times
 
 BARS = 60  # more brokers than this are drawn as one sorted line
 COLOURS = 8  # of racks, in chart.css; more racks take turns with two

@@ -11,12 +11,12 @@ from balancer.planning.document import ColumnResult
 from balancer.planning.plan import Plan
 from balancer.problem.operation import Operation
 from balancer.problem.resolution import resolve
-from balancer.report.words import column_title, column_unit
 from cluster_model.columns import LOAD
 from cluster_model.columns import Column as Sum
 from cluster_model.placement import Placement
 from cluster_model.scopes import BROKER
 from cluster_model.snapshot import Bools, BrokerState, Floats, Ints
+from cluster_model.units import column_title, column_unit
 from goals import Cluster, Goal, GoalError, load_goals
 from goals.capacity import Ceiling
 from goals.distribution import Band

@@ -22,10 +22,10 @@ from balancer.report.drawing import (
     relief_curve,
 )
 from balancer.report.facts import ColumnFacts, Facts, rack_ratios
-from balancer.report.words import column_title, times
 from cluster_model.snapshot import Ints
+from cluster_model.units import column_title
 from metrics_reporter.documents import printable
-from metrics_reporter.quantities import cost_amount, plural
+from metrics_reporter.quantities import cost_amount, plural, times
 
 ACTIONS = 2000  # embedded for the search box
 ACTIONS_FIRST = 40  # on paper, and where scripts do not run

@@ -6,38 +6,6 @@ from balancer.planning.document import Unmet
 from balancer.planning.plan import Plan
 from metrics_reporter.quantities import cost_amount, plural
 
-_COLUMN_TITLES = {
-    "cpu": "CPU",
-    "network_in": "Network in",
-    "network_out": "Network out",
-    "disk": "Disk",
-    "replica_count": "Replicas",
-    "leader_count": "Leaders",
-}
-_UNITS = {"network_in": "B/s", "network_out": "B/s", "disk": "B"}
-_COUNTS = ("replica_count", "leader_count")
-
-
-def column_title(name: str) -> str:
-    """The heading of a column's picture."""
-    return _COLUMN_TITLES.get(name, name)
-
-
-def column_unit(name: str) -> str:
-    """``B``, ``B/s``, ``#`` for counts, or nothing if the unit is the source's own."""
-    return "#" if name in _COUNTS else _UNITS.get(name, "")
-
-
-def times(ratio: float) -> str:
-    """A ratio, with as many digits as matter.
-
-    Examples
-    --------
-    >>> times(1.0349), times(12.31)
-    ('1.03 ×', '12.3 ×')
-    """
-    return f"{ratio:.2f} ×" if ratio < 9.995 else f"{ratio:.3g} ×"
-
 
 def copied(plan: Plan) -> str:
     """What the plan's moves cost, and the least that any such plan must; empty for none."""

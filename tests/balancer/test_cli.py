@@ -228,7 +228,7 @@ def test_explain_says_why(files: Path) -> None:
     plan = load_plan(files / "plan.json")
     whole = run("explain", files / "plan.json", "--top", 2).stdout
     assert "Actions that help most" in whole
-    assert "of fair share" in whole
+    assert "× fair share" in whole
     first = plan.actions[0]
     name = f"{first.topic}-{first.partition}"
     one = run("explain", files / "plan.json", "--partition", name).stdout

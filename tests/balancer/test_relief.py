@@ -7,12 +7,12 @@ import pytest
 
 from balancer import Balancer, Budget, Operation
 from balancer.cli.tables import overview
-from balancer.cli.terminal import percent
 from balancer.planning.document import RELIEF_SHARES
 from balancer.planning.plan import Plan
 from balancer.report import html_report
 from balancer.verification.checker import check_plan
 from cluster_model import Snapshot, synthetic_snapshot
+from metrics_reporter.quantities import percent
 
 
 def uneven() -> Snapshot:

@@ -20,6 +20,7 @@ PACKAGES = ("metrics_reporter", "cluster_model", "goals", "balancer")
 # From the bottom to the top; rooms on one level do not know each other.
 ROOMS = (
     ("problem",),
+    ("inspection",),
     ("search", "allocation"),
     ("strategies",),
     ("planning",),
