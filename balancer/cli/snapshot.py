@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from balancer.cli.configuration import variable
 from balancer.cli.options import addresses
 from balancer.cli.terminal import LONGEST, Command, check_outputs, out, say, working, writing
 from balancer.composition.client import client_properties
@@ -22,6 +23,7 @@ _SERVERS = typer.Option(
     "--bootstrap-server",
     metavar="HOST:PORT",
     callback=addresses,
+    envvar=variable("--bootstrap-server"),
     rich_help_panel=KAFKA,
     help="Kafka bootstrap servers.",
 )
@@ -31,6 +33,7 @@ CapacityFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
+        envvar=variable("--capacity"),
         rich_help_panel=KAFKA,
         help="Broker capacities, YAML or JSON: {default: {cpu: 800, network_in: 1e9}, "
         "brokers: {7: {cpu: 1600}}}. Without it, cpu and network are not balanced.",
@@ -40,6 +43,7 @@ AttributesFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
+        envvar=variable("--attributes"),
         rich_help_panel=KAFKA,
         help="Attributes that goals read, YAML or JSON: {brokers: {7: {zone: a}}, topics: "
         "{'pay.*': {tenant: shop}}, topic_configs: [retention.ms]}.",
@@ -49,14 +53,17 @@ CommandConfig = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
+        envvar=variable("--command-config"),
         rich_help_panel=KAFKA,
-        help="Client properties file, as for Kafka's tools (security.protocol=SASL_SSL ...).",
+        help="Client properties file, as for Kafka's tools (security.protocol=SASL_SSL ...), or a "
+        "configuration file with client: {...}.",
     ),
 ]
 MetricsTopic = Annotated[
     str | None,
     typer.Option(
         metavar="TOPIC",
+        envvar=variable("--metrics-topic"),
         rich_help_panel=KAFKA,
         help="Topic with the measured cpu and network loads; without it they count as 0.",
     ),
@@ -64,7 +71,11 @@ MetricsTopic = Annotated[
 Timeout = Annotated[
     float,
     typer.Option(
-        min=0.1, max=LONGEST, rich_help_panel=KAFKA, help="Seconds to wait for an answer."
+        min=0.1,
+        max=LONGEST,
+        envvar=variable("--timeout"),
+        rich_help_panel=KAFKA,
+        help="Seconds to wait for an answer.",
     ),
 ]
 PartialView = Annotated[
@@ -78,6 +89,15 @@ PartialView = Annotated[
 Wait = Annotated[
     float,
     typer.Option("--timeout", min=0.1, max=LONGEST, help="Seconds to wait for each answer."),
+]
+GoalsOption = Annotated[
+    str,
+    typer.Option(
+        "--goals",
+        metavar="PROFILE|FILE",
+        envvar=variable("--goals"),
+        help="Goals; see `counterpoise goals list`.",
+    ),
 ]
 Output = Annotated[Path, typer.Option("--output", "-o", help="File to write, .json or .npz.")]
 
