@@ -236,8 +236,11 @@ KINDS: dict[str, Callable[[dict[Any, Any]], bool]] = {
     "a goals file": lambda d: "profile" in d or (isinstance(d.get("goals"), list) and len(d) == 1),
     "a capacity file": lambda d: isinstance(d.get("default", d.get("brokers")), dict),
     "an attributes file": lambda d: (
-        (bool(d.keys() & {"topics", "topic_configs"}) or isinstance(d.get("brokers"), dict))
-        and d.keys() <= {"brokers", "topics", "topic_configs"}
+        (
+            bool(d.keys() & {"topics", "topic_configs", "broker_sets"})
+            or isinstance(d.get("brokers"), dict)
+        )
+        and d.keys() <= {"brokers", "topics", "topic_configs", "broker_sets"}
     ),
     "a settings file": lambda d: not d.keys().isdisjoint(_SETTINGS),
     "a configuration file": lambda d: not d.keys().isdisjoint(_CONFIGURATION),
