@@ -46,7 +46,7 @@ AttributesFile = Annotated[
         envvar=variable("--attributes"),
         rich_help_panel=KAFKA,
         help="Attributes that goals read, YAML or JSON: {brokers: {7: {zone: a}}, topics: "
-        "{'pay.*': {tenant: shop}}, topic_configs: [retention.ms]}.",
+        "{'pay.*': {tenant: shop}}, topic_configs: [retention.ms], broker_sets: {blue: [7]}}.",
     ),
 ]
 CommandConfig = Annotated[

@@ -19,7 +19,12 @@ from balancer.composition.attributes import load_attributes
 from balancer.composition.cruise_control.conversion import Imported, import_cruise_control
 from balancer.composition.cruise_control.errors import CruiseControlError
 from balancer.composition.cruise_control.files import read_broker_sets, read_capacities
-from balancer.composition.cruise_control.goals import DEFAULT_GOALS, EQUIVALENTS, HARD
+from balancer.composition.cruise_control.goals import (
+    DEFAULT_GOALS,
+    EQUIVALENTS,
+    HARD,
+    WITHOUT_EQUIVALENT,
+)
 from balancer.composition.cruise_control.keys import HEALING, RULES, WITHOUT_COUNTERPART
 from balancer.composition.properties import parse_properties
 from balancer.composition.yaml_text import yaml_text
@@ -233,6 +238,19 @@ def test_the_controller_has_goals_of_its_own_if_cruise_control_has(tmp_path: Pat
     assert healing["LeaderBytesInDistribution"]["threshold"] == 1.1
     own = of(tmp_path, "self.healing.goals=a.RackAwareGoal\n")
     assert [g.name for g in load_goals(own.documents["controller-goals.yaml"])] == ["RackAwareness"]
+
+
+def test_the_guide_names_every_goal_and_its_counterpart() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "from-cruise-control.md").read_text()
+    rows = {
+        line.split("|")[1].strip(): line.split("|")[2]
+        for line in guide[guide.index("\n## Goals\n") :].splitlines()
+        if line.startswith("| ")
+    }
+    for name, likes in EQUIVALENTS.items():
+        assert set(re.findall(r"`([A-Z]\w+)`", rows[name])) == {like.goal for like in likes}
+    for name in WITHOUT_EQUIVALENT:
+        assert rows[name].strip() == "none"
 
 
 # --- settings
