@@ -386,6 +386,25 @@ def test_a_pem_key_store_serves_as_certificate_and_key(tmp_path: Path) -> None:
     assert "PLAIN and SCRAM" in next(r.why for r in found.left if r.key == "sasl.jaas.config")
 
 
+def test_what_only_java_clients_know_is_left(tmp_path: Path) -> None:
+    found = of(
+        tmp_path,
+        "security.protocol=SASL_SSL\nsasl.mechanism=OAUTHBEARER\n"
+        "sasl.login.callback.handler.class=x.Handler\nssl.keystore.key=open sesame\n"
+        "ssl.truststore.certificates=PEM\nzookeeper.ssl.client.enable=true\n"
+        "kafka.broker.failure.detection.enable=true\ndefault.log.dir.throttle=2048\n",
+    )
+    assert found.documents["counterpoise.yaml"]["client"] == {"security.protocol": "SASL_SSL"}
+    assert found.documents["settings.yaml"]["execution"] == {"log_dir_throttle": 2048}
+    values = {row.key: (row.value, row.why) for row in found.left}
+    assert values["ssl.keystore.key"] == (
+        "***",
+        "write it to a file, and state ssl.key.location under client",
+    )
+    assert "no ZooKeeper" in values["zookeeper.ssl.client.enable"][1]
+    assert found.unknown == []
+
+
 def test_values_from_elsewhere_are_named_and_not_looked_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

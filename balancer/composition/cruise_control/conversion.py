@@ -48,7 +48,17 @@ _UNCHECKED = "topic.excluded.from.replication.factor.check"
 # What Cruise Control takes without the key.
 _DEFAULT_FACTOR = 3
 _CLIENT = re.compile(r"(security|sasl|ssl)\..+")
-_PLAIN_CLIENT = ("security.protocol", "sasl.mechanism")
+# Properties that both Python clients take, and the values that need nothing else of Java's.
+_USABLE = {
+    "security.protocol": re.compile(r".*"),
+    "sasl.mechanism": re.compile(r"PLAIN|SCRAM-SHA-(256|512)|\$\{.*\}"),
+}
+# Certificates and keys within the file, and the property that names a file with the same.
+_INLINE = {
+    "ssl.truststore.certificates": "ssl.ca.location",
+    "ssl.keystore.certificate.chain": "ssl.certificate.location",
+    "ssl.keystore.key": "ssl.key.location",
+}
 _JAVA_ONLY = "a setting of Java's TLS; Python's clients use OpenSSL"
 _PEM = "Python's clients read PEM files: convert the store, then state {0} under client"
 
@@ -599,9 +609,14 @@ class _Conversion:
             named = ", ".join(f"client.{name}" for name in names)
             self._take(key, f"{CONFIGURATION}: {named}", note)
 
-        for key in _PLAIN_CLIENT:
-            if self._has(key):
+        for key in _USABLE:
+            if self._has(key) and (
+                key != "sasl.mechanism" or _MECHANISM.fullmatch(self.given[key])
+            ):
                 take(key, key)
+        for key, name in _INLINE.items():
+            if self._has(key):
+                self._leave(key, f"write it to a file, and state {name} under client")
         self._jaas(take)
         self._stores(take)
         for key in self.given:
@@ -685,7 +700,7 @@ _OTHER_KEYS = (
     _UNCHECKED,
     _MULTIPLIER,
     *_CLUSTER_LIMITS,
-    *_PLAIN_CLIENT,
+    *_USABLE,
     "sasl.jaas.config",
     *(k for likes in EQUIVALENTS.values() for like in likes for k in like.fields.values()),
 )

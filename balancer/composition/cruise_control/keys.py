@@ -28,6 +28,7 @@ RULES: dict[str, Rule] = {
     ),
     "num.concurrent.leader.movements": Rule(f"{_EXECUTION}.leadership_batch", "whole"),
     "default.replication.throttle": Rule(f"{_EXECUTION}.throttle", "whole", "bytes/s"),
+    "default.log.dir.throttle": Rule(f"{_EXECUTION}.log_dir_throttle", "whole", "bytes/s"),
     "execution.progress.check.interval.ms": Rule(f"{_EXECUTION}.progress_interval", "milliseconds"),
     "leader.movement.timeout.ms": Rule(f"{_EXECUTION}.leadership_timeout", "milliseconds"),
     "admin.client.request.timeout.ms": Rule(f"{_EXECUTION}.timeout", "milliseconds"),
@@ -141,8 +142,10 @@ _WITHOUT: tuple[tuple[str, str], ...] = (
         min.broker.sample.store.topic.retention.time.ms
         skip.sample.store.topic.rack.awareness.check
         sample.partition.metric.store.on.execution.class
-        sample.partition.metric.store.on.execution.topic
         partition.metric.sample.store.on.execution.topic
+        partition.metric.sample.store.on.execution.topic.replication.factor
+        partition.metric.sample.store.on.execution.topic.partition.count
+        partition.metric.sample.store.on.execution.topic.retention.time.ms
     """),
     ("records of the metrics topic are read as they arrive", """
         metric.sampling.interval.ms num.metric.fetchers metric.sampler.partition.assignor.class
@@ -160,10 +163,11 @@ _WITHOUT: tuple[tuple[str, str], ...] = (
     """),
     ("metrics of Prometheus come through counterpoise report-metrics --source prometheus", """
         prometheus.server.endpoint prometheus.query.resolution.step.ms
-        prometheus.query.supplier prometheus.query.file prometheus.broker.metrics.scraping.frequency
+        prometheus.query.supplier prometheus.query.supplier.properties.file
     """),
     ("Kafka is asked through its own protocol: no ZooKeeper", """
         zookeeper.connect zookeeper.security.enabled failed.brokers.zk.path
+        kafka.broker.failure.detection.enable
         network.client.provider.class topic.config.provider.class cluster.configs.file
         logdir.response.timeout.ms list.partition.reassignment.timeout.ms
         list.partition.reassignment.max.attempts
@@ -294,6 +298,7 @@ _FAMILIES = (
     (r"cruise\.control\.metrics\.reporter\..+", "a setting of the reporter inside the brokers, "
      "which stays as it is"),
     (r"config\.providers\..+", WITHOUT_COUNTERPART["config.providers"]),
+    (r"zookeeper\.(ssl|client)\S+", WITHOUT_COUNTERPART["zookeeper.connect"]),
     (r"[a-z.]+\.(parameters|request)\.class", "a class of " + _SERVER),
 )  # fmt: skip
 
