@@ -610,9 +610,7 @@ class _Conversion:
             self._take(key, f"{CONFIGURATION}: {named}", note)
 
         for key in _USABLE:
-            if self._has(key) and (
-                key != "sasl.mechanism" or _MECHANISM.fullmatch(self.given[key])
-            ):
+            if self._has(key) and _USABLE[key].fullmatch(self.given[key]):
                 take(key, key)
         for key, name in _INLINE.items():
             if self._has(key):
