@@ -186,6 +186,13 @@ def test_a_file_without_properties_is_no_file_of_properties() -> None:
         client_properties(written("{bootstrap_server: 'a:1'}"))
 
 
+def test_a_configured_capacity_needs_no_metadata_log() -> None:
+    written("{bootstrap_server: 'a:1', capacity: c.yaml, command_config: none.properties}")
+    archive = ("history", "archive", "archive", "--metrics-topic", "metrics")
+    assert "none.properties: No such file" in run(*archive).stderr
+    assert "--metadata expected" in run(*archive, "--capacity", "c.yaml").stderr
+
+
 def test_every_command_that_reads_a_cluster_takes_the_file() -> None:
     for command in (
         ["propose"],
