@@ -228,6 +228,7 @@ def as_model(
 _SETTINGS = frozenset(
     ("interval", "execute", "execution", "webhooks", "goal_violations", "dead_brokers")
 )
+_CONFIGURATION = frozenset(("bootstrap_server", "client", "command_config", "metrics_topic"))
 # How to recognise a file's kind, when one is given where another belongs.
 KINDS: dict[str, Callable[[dict[Any, Any]], bool]] = {
     "a plan": lambda d: {"operation", "actions"} <= d.keys(),
@@ -235,10 +236,14 @@ KINDS: dict[str, Callable[[dict[Any, Any]], bool]] = {
     "a goals file": lambda d: "profile" in d or (isinstance(d.get("goals"), list) and len(d) == 1),
     "a capacity file": lambda d: isinstance(d.get("default", d.get("brokers")), dict),
     "an attributes file": lambda d: (
-        (bool(d.keys() & {"topics", "topic_configs"}) or isinstance(d.get("brokers"), dict))
-        and d.keys() <= {"brokers", "topics", "topic_configs"}
+        (
+            bool(d.keys() & {"topics", "topic_configs", "broker_sets"})
+            or isinstance(d.get("brokers"), dict)
+        )
+        and d.keys() <= {"brokers", "topics", "topic_configs", "broker_sets"}
     ),
     "a settings file": lambda d: not d.keys().isdisjoint(_SETTINGS),
+    "a configuration file": lambda d: not d.keys().isdisjoint(_CONFIGURATION),
     "a file of exporters": lambda d: isinstance(d.get("endpoints"), dict),
     "a file for kafka-reassign-partitions": lambda d: d.keys() == {"version", "partitions"},
     "a file for kafka-leader-election": lambda d: d.keys() == {"partitions"},

@@ -17,6 +17,7 @@ from balancer.cli.execute import execute
 from balancer.cli.explain import explain
 from balancer.cli.goals import goals
 from balancer.cli.history import history
+from balancer.cli.imports import imports
 from balancer.cli.load import load
 from balancer.cli.plugins import operations, readers, sources, strategies
 from balancer.cli.propose import propose
@@ -85,3 +86,4 @@ autoscale.command("monitor", cls=Command)(autoscale_monitor)
 autoscale.command("simulate", cls=Command)(autoscale_simulate)
 app.add_typer(autoscale)
 app.add_typer(word_count)
+app.add_typer(imports)

@@ -14,6 +14,7 @@ from balancer.cli.daemon import logged, redacted
 from balancer.cli.plugins import SnapshotOption, options_of, snapshot_options
 from balancer.cli.plugins import detectors as _detectors
 from balancer.cli.plugins import notifiers as _notifiers
+from balancer.cli.snapshot import GoalsOption
 from balancer.cli.terminal import DONE, LONGEST, UNMET, Command, CommandError, out, working
 from balancer.composition.notifiers import Notifiers
 from balancer.controller import Controller, PlainCluster, Settings, load_settings
@@ -88,9 +89,7 @@ def try_out(
         Path | None,
         typer.Option(metavar="FILE", help="Settings, as for `counterpoise run --settings`."),
     ] = None,
-    goals: Annotated[
-        str, typer.Option(metavar="PROFILE|FILE", help="Goals; see `counterpoise goals list`.")
-    ] = "default",
+    goals: GoalsOption = "default",
     json: Annotated[bool, typer.Option("--json", help="Print the decision as JSON.")] = False,
 ) -> None:
     """Run one round of the controller on a snapshot; print its findings and its decision.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from balancer.cli.configuration import on_command_line, variable
 from balancer.cli.daemon import ended_by_signals, redacted
 from balancer.cli.history_backtest import backtest
 from balancer.cli.history_options import (
@@ -45,12 +46,17 @@ history = typer.Typer(
 
 @history.command("archive", cls=Command)
 def archive(
+    context: typer.Context,
     archive: Archive,
     bootstrap_server: BootstrapServer,
     topic: Annotated[
         str,
         typer.Option(
-            "--metrics-topic", "--topic", rich_help_panel=KAFKA, help="The topic to archive."
+            "--metrics-topic",
+            "--topic",
+            envvar=variable("--metrics-topic"),
+            rich_help_panel=KAFKA,
+            help="The topic to archive.",
         ),
     ],
     cluster: Cluster = "default",
@@ -105,7 +111,7 @@ def archive(
     Example: `counterpoise history archive metrics-archive --bootstrap-server localhost:9092
     --metrics-topic metrics --metadata metadata-log --once`
     """
-    if metadata is None and capacity is not None:
+    if metadata is None and capacity is not None and on_command_line(context, "capacity"):
         raise CommandError("--capacity found, together with --metadata expected")
     check_outputs(
         {"--capacity": capacity, "--command-config": command_config},

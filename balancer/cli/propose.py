@@ -16,6 +16,7 @@ from balancer.cli.snapshot import (
     Bootstrap,
     CapacityFile,
     CommandConfig,
+    GoalsOption,
     MetricsTopic,
     PartialView,
     Timeout,
@@ -60,9 +61,7 @@ def propose(
     metrics_topic: MetricsTopic = None,
     partial_view: PartialView = False,
     timeout: Timeout = 10.0,
-    goals: Annotated[
-        str, typer.Option(metavar="PROFILE|FILE", help="Goals; see `counterpoise goals list`.")
-    ] = "default",
+    goals: GoalsOption = "default",
     kind: Annotated[
         str | None,
         typer.Option(

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from balancer.cli.configuration import variable
 from balancer.cli.daemon import ended_by_signals, logged, redacted
 from balancer.cli.options import addresses
 from balancer.cli.plugins import options_of
@@ -40,6 +41,7 @@ def report_metrics(
         typer.Option(
             metavar="HOST:PORT",
             callback=addresses,
+            envvar=variable("--bootstrap-server"),
             rich_help_panel=SENDING,
             help="Brokers of the metrics topic.",
         ),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from balancer import Balancer
+from balancer.cli.configuration import variable
 from balancer.cli.daemon import ended_by_signals, logged, redacted
 from balancer.cli.plugins import strategy_config
 from balancer.cli.snapshot import (
@@ -20,6 +21,7 @@ from balancer.cli.snapshot import (
     BootstrapServer,
     CapacityFile,
     CommandConfig,
+    GoalsOption,
     MetricsTopic,
     PartialView,
     Timeout,
@@ -58,9 +60,7 @@ def run(
     metrics_topic: MetricsTopic = None,
     partial_view: PartialView = False,
     timeout: Timeout = 10.0,
-    goals: Annotated[
-        str, typer.Option(metavar="PROFILE|FILE", help="Goals; see `counterpoise goals list`.")
-    ] = "default",
+    goals: GoalsOption = "default",
     strategy: Annotated[
         str,
         typer.Option(
@@ -77,6 +77,7 @@ def run(
         Path | None,
         typer.Option(
             metavar="FILE",
+            envvar=variable("--settings"),
             help="YAML file of detectors, grace periods, cool-downs and notifiers; read again when "
             "it changes.",
         ),

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from balancer.cli.configuration import variable
 from balancer.cli.options import addresses
 from balancer.cli.plugins import snapshot_options
 from balancer.cli.terminal import (
@@ -33,6 +34,7 @@ _SERVERS = typer.Option(
     "--bootstrap-server",
     metavar="HOST:PORT",
     callback=addresses,
+    envvar=variable("--bootstrap-server"),
     rich_help_panel=KAFKA,
     help="Kafka bootstrap servers.",
 )
@@ -42,6 +44,7 @@ CapacityFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
+        envvar=variable("--capacity"),
         rich_help_panel=KAFKA,
         help="Broker capacities, YAML or JSON: {default: {cpu: 800, network_in: 1e9}, "
         "brokers: {7: {cpu: 1600}}}. Without it, cpu and network are not balanced.",
@@ -51,23 +54,27 @@ AttributesFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
+        envvar=variable("--attributes"),
         rich_help_panel=KAFKA,
         help="Attributes that goals read, YAML or JSON: {brokers: {7: {zone: a}}, topics: "
-        "{'pay.*': {tenant: shop}}, topic_configs: [retention.ms]}.",
+        "{'pay.*': {tenant: shop}}, topic_configs: [retention.ms], broker_sets: {blue: [7]}}.",
     ),
 ]
 CommandConfig = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
+        envvar=variable("--command-config"),
         rich_help_panel=KAFKA,
-        help="Client properties file, as for Kafka's tools (security.protocol=SASL_SSL ...).",
+        help="Client properties file, as for Kafka's tools (security.protocol=SASL_SSL ...), or a "
+        "configuration file with client: {...}.",
     ),
 ]
 MetricsTopic = Annotated[
     str | None,
     typer.Option(
         metavar="TOPIC",
+        envvar=variable("--metrics-topic"),
         rich_help_panel=KAFKA,
         help="Topic with the measured cpu and network loads; without it they count as 0.",
     ),
@@ -75,7 +82,11 @@ MetricsTopic = Annotated[
 Timeout = Annotated[
     float,
     typer.Option(
-        min=0.1, max=LONGEST, rich_help_panel=KAFKA, help="Seconds to wait for an answer."
+        min=0.1,
+        max=LONGEST,
+        envvar=variable("--timeout"),
+        rich_help_panel=KAFKA,
+        help="Seconds to wait for an answer.",
     ),
 ]
 PartialView = Annotated[
@@ -89,6 +100,15 @@ PartialView = Annotated[
 Wait = Annotated[
     float,
     typer.Option("--timeout", min=0.1, max=LONGEST, help="Seconds to wait for each answer."),
+]
+GoalsOption = Annotated[
+    str,
+    typer.Option(
+        "--goals",
+        metavar="PROFILE|FILE",
+        envvar=variable("--goals"),
+        help="Goals; see `counterpoise goals list`.",
+    ),
 ]
 Output = Annotated[Path, typer.Option("--output", "-o", help="File to write, .json or .npz.")]
 

@@ -21,6 +21,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.segment import Segment
 from typer.core import TyperCommand, TyperGroup
 
+from balancer.cli.configuration import config_option, origins, prefer_snapshot
 from cluster_model import InputError
 from metrics_reporter.documents import printable, shown
 from metrics_reporter.errors import ReporterError
@@ -55,10 +56,28 @@ class Commands(TyperGroup):
 
 
 class Command(TyperCommand):
-    """A command with checked numbers: none is infinite, NaN or beyond 64 bits."""
+    """A command with checked numbers: none is infinite, NaN or beyond 64 bits.
+
+    Options with a variable ``COUNTERPOISE_...`` may also come from a configuration file.
+    """
+
+    def __init__(self, *args: Any, **fields: Any) -> None:
+        super().__init__(*args, **fields)
+        option = config_option(self.params)
+        if option is not None:
+            self.params.append(option)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the options; a snapshot as an argument replaces a cluster that is configured."""
+        rest = super().parse_args(ctx, args)
+        prefer_snapshot(ctx, self.params)
+        return rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run it."""
+        """Run it, after saying which options are not from the command line."""
+        said = origins(ctx, self.params)
+        if said is not None:
+            say(said)
         for name, value in ctx.params.items():
             if isinstance(value, float) and not isfinite(value):
                 raise CommandError(f"{_option(name)}: {value} found, a finite number expected")

@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+import numpy as np
+from pydantic import BaseModel, ConfigDict, field_validator
 
 from cluster_model import InputError, Snapshot
 from cluster_model.build import OwnAttributes
 from goals.patterns import PatternError, matching
-from metrics_reporter.documents import WholeKey, as_model, load_mapping, shown
+from metrics_reporter.documents import Whole, WholeKey, as_model, load_mapping, shown
 
 
 class AttributesError(InputError):
@@ -31,6 +32,9 @@ class StatedAttributes(BaseModel):
         match, the last one that names an attribute gives it.
     topic_configs
         Configs of topics that Kafka states, such as ``retention.ms``, to read as attributes.
+    broker_sets
+        Name of a broker set to the ids of its brokers, each in at most one; they replace those of
+        the snapshot.
 
     Examples
     --------
@@ -46,6 +50,15 @@ class StatedAttributes(BaseModel):
     brokers: dict[WholeKey, OwnAttributes] = {}
     topics: dict[str, OwnAttributes] = {}
     topic_configs: tuple[str, ...] = ()
+    broker_sets: dict[str, tuple[Whole, ...]] = {}
+
+    @field_validator("broker_sets")
+    @classmethod
+    def _each_broker_once(cls, given: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+        brokers = [broker for ids in given.values() for broker in ids]
+        if len(set(brokers)) < len(brokers):
+            raise ValueError("each broker in at most one set expected")
+        return given
 
     def applied(self, snapshot: Snapshot, notice: Callable[[str], None]) -> Snapshot:
         """A snapshot with these attributes too; they replace its own of the same name.
@@ -73,7 +86,17 @@ class StatedAttributes(BaseModel):
                 notice(f"attributes are stated for topics {shown(pattern)}, which matches none")
             for i in chosen.nonzero()[0].tolist():
                 topics[i] |= own
-        return replace(s, broker_attributes=_columns(brokers), topic_attributes=_columns(topics))
+        s = replace(s, broker_attributes=_columns(brokers), topic_attributes=_columns(topics))
+        if not self.broker_sets:
+            return s
+        sets = np.full(s.n_brokers, -1, np.int64)
+        for place, (name, ids) in enumerate(self.broker_sets.items()):
+            for broker in ids:
+                if broker in index:
+                    sets[index[broker]] = place
+                else:
+                    notice(f"broker set {name} has broker {broker}, which is not in the cluster")
+        return replace(s, broker_sets=tuple(self.broker_sets), broker_set=sets)
 
 
 def load_attributes(path: Path | None) -> StatedAttributes:
@@ -92,9 +115,9 @@ def load_attributes(path: Path | None) -> StatedAttributes:
         where,
         AttributesError,
         "an attributes file",
-        expected="a mapping with brokers, topics and topic_configs",
+        expected="a mapping with brokers, topics, topic_configs and broker_sets",
     )
-    expected = {"extra_forbidden": "brokers, topics or topic_configs"}
+    expected = {"extra_forbidden": "brokers, topics, topic_configs or broker_sets"}
     found = as_model(StatedAttributes, content, where, AttributesError, expected)
     for pattern in found.topics:
         try:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from balancer.composition.configuration import inline_properties
 from cluster_model import InputError
 from metrics_reporter.documents import shown
 
 _MOST_BYTES = 1 << 20
+# Endings of a configuration file, as opposed to a properties file.
+_CONFIGURATION = (".yaml", ".yml", ".json", ".toml")
 # Names of Kafka's properties contain no escapes and no byte order mark.
 _LINE = re.compile(r"([A-Za-z0-9_.-]+)(?:\s*[=:]\s*|\s+)(.*)")
 
@@ -19,6 +22,8 @@ class ClientPropertiesError(InputError):
 
 def client_properties(path: Path | None) -> dict[str, str]:
     """Read a client's properties file, in the format of Kafka's ``--command-config``.
+
+    A configuration file (``.yaml``, ``.json``, ``.toml``) gives the properties under ``client``.
 
     User and password of a PLAIN or SCRAM ``sasl.jaas.config``, and a PEM trust store, are
     renamed to what the Python clients expect.
@@ -35,6 +40,8 @@ def java_properties(path: Path | None) -> dict[str, str]:
     """The same with the names in the file, for Java clients."""
     if path is None:
         return {}
+    if path.suffix.lower() in _CONFIGURATION:
+        return inline_properties(path)
     try:
         with path.open("rb") as file:
             data = file.read(_MOST_BYTES + 1)

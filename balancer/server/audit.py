@@ -28,9 +28,7 @@ class AuditLog:
         self._path = path
         self._lock = threading.Lock()
 
-    def record(
-        self, actor: Actor, action: str, subject: str, why: str = "", **facts: Any
-    ) -> None:
+    def record(self, actor: Actor, action: str, subject: str, why: str = "", **facts: Any) -> None:
         """Record a change; it is on disk before this returns.
 
         Parameters

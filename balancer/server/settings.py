@@ -214,5 +214,5 @@ def load_server_settings(path: Path | None) -> ServerSettings:
         return ServerSettings.model_validate(dict(content))
     except ValidationError as error:
         raise ServerError(
-            f"server settings {path}: {first_problem(error, hide=("password", "sha256"))}"
+            f"server settings {path}: {first_problem(error, hide=('password', 'sha256'))}"
         ) from None

@@ -55,13 +55,17 @@ def test_without_a_file_nothing_is_stated() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[]", "list found, a mapping with brokers, topics and topic_configs expected"),
+        (
+            "[]",
+            "a mapping with brokers, topics, topic_configs and broker_sets expected",
+        ),
         ("{zones: {}}", "zones"),
         ("{brokers: {0: {zone: [a]}}}", "brokers.0.zone"),
         ("{brokers: {0: {zone: true}}}", "text or a finite number expected"),
         ("{brokers: {one: {zone: a}}}", "brokers"),
         ("{topics: {'(': {tenant: a}}}", "a regular expression expected"),
         ("{default: {cpu: 3}}", "a capacity file found, an attributes file expected"),
+        ("{broker_sets: {a: [1], b: [1]}}", "each broker in at most one set expected"),
     ],
 )
 def test_a_file_that_states_no_attributes(tmp_path: Path, text: str, says: str) -> None:
@@ -85,3 +89,12 @@ def test_configs_are_numbers_if_all_topics_have_numbers() -> None:
     }
     with pytest.raises(KafkaSourceError, match="topic_configs: 'retention' found, the name of a"):
         configs_as_attributes(answer, ["retention"])
+
+
+def test_broker_sets_are_those_of_the_snapshot() -> None:
+    said: list[str] = []
+    stated = StatedAttributes(broker_sets={"a": (3, 9), "b": (1,)})
+    found = stated.applied(synthetic_snapshot(brokers=3), said.append)
+    assert found.broker_sets == ("a", "b")
+    assert found.broker_set.tolist() == [1, -1, 0]
+    assert said == ["broker set a has broker 9, which is not in the cluster"]

@@ -2,23 +2,205 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 
-from balancer import Balancer
+from balancer import Balancer, Plan
 from balancer.approval import Approvals, ProposalStore, changes_since
 from balancer.controller import Controller, Settings
-from balancer.execution import ChangedClusterError
+from balancer.execution import ChangedClusterError, Limits, Outcome, Progress
 from balancer.execution.steering import Steering
 from balancer.planning.document import PlanDocument
 from balancer.server import Server, ServerSettings, Service
 from balancer.server.audit import AuditLog
 from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.trust import Distrust
+
+Progressed = Callable[[Progress], None] | None
+
+
+class LiveModel:
+    """A cluster that an executor changes."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.cluster = snapshot
+
+    def snapshot(self, min_ratio: float = 0.95) -> Snapshot:
+        return self.cluster
+
+    def placement(self) -> Snapshot:
+        return self.cluster
+
+    def staleness(self) -> Mapping[int, float] | None:
+        return None
+
+    def signals(self) -> Mapping[str, Mapping[int, float]]:
+        return {}
+
+    def since(self) -> float | None:
+        return None
+
+    def noise(self) -> Mapping[str, float]:
+        return {}
+
+    def distrust(self) -> Distrust:
+        return Distrust()
+
+    def refresh(self) -> None: ...
+
+
+class LiveExecutor:
+    """Carries out plans on a model, in steps that a test may hold back."""
+
+    def __init__(self, model: LiveModel) -> None:
+        self.model = model
+        self.steering = Steering()
+        self.executed: list[PlanDocument] = []
+        self.may_end = threading.Event()
+        self.may_end.set()
+        self._limits = Limits(throttle=10_000_000.0)
+        self._stop = threading.Event()
+
+    @property
+    def limits(self) -> Limits:
+        return self.steering.applied(self._limits)
+
+    def adjust(self, **changes: Any) -> None:
+        self.steering.adjust(self._limits, **changes)
+
+    def execute(self, plan: Plan, *, progress: Progressed = None) -> Outcome:
+        return self._carry_out(plan.document(), progress)
+
+    def execute_exactly(self, plan: PlanDocument, *, progress: Progressed = None) -> Outcome:
+        if changes := changes_since(plan, self.model.cluster):
+            raise ChangedClusterError(changes)
+        return self._carry_out(plan, progress)
+
+    def recover(self, *, progress: Progressed = None) -> Outcome | None:
+        return None
+
+    def left(self) -> tuple[str, ...]:
+        return ()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def _carry_out(self, plan: PlanDocument, progress: Progressed) -> Outcome:
+        self._stop.clear()
+        total, size = len(plan.actions), plan.summary.cost
+        while not self.may_end.is_set() or self.steering.paused:
+            if progress is not None:
+                progress(Progress("move", total, 0, 0, 0, 1, size, size / 2, 1.0, 1.0))
+            if self._stop.wait(0.05):
+                return Outcome("stopped", 0, 0, total, 0.0, 1.0)
+        self.executed.append(plan)
+        self.model.cluster = after(plan, self.model.cluster)
+        return Outcome("done", total, 0, 0, size, 1.0)
+
+
+def after(plan: PlanDocument, snapshot: Snapshot) -> Snapshot:
+    """The cluster after moves and leadership transfers."""
+    ids = snapshot.broker_ids.tolist()
+    rows = {
+        (snapshot.topics[t], n): p
+        for p, (t, n) in enumerate(
+            zip(
+                snapshot.partition_topic.tolist(),
+                snapshot.partition_number.tolist(),
+                strict=True,
+            )
+        )
+    }
+    broker, leader = snapshot.replica_broker.copy(), snapshot.leader.copy()
+    for action in plan.actions:
+        p = rows[action.topic, action.partition]
+        start, end = snapshot.replica_offset[p : p + 2].tolist()
+        source, destination = action.source, action.destination
+        assert action.kind in ("move", "leadership"), action.kind
+        assert destination is not None
+        held = broker[start:end].tolist()
+        if action.kind == "move":
+            assert source is not None
+            broker[start + held.index(ids.index(source))] = ids.index(destination)
+        else:
+            leader[p] = held.index(ids.index(destination))
+    return replace(snapshot, replica_broker=broker, leader=leader.astype(np.int64))
+
+
+@dataclass
+class Served:
+    """A running server with everything behind it."""
+
+    model: LiveModel
+    executor: LiveExecutor
+    controller: Controller
+    service: Service
+    server: Server
+
+    def client(self, **options: Any) -> httpx.Client:
+        """A client; close it."""
+        return httpx.Client(base_url=self.server.url, timeout=60.0, **options)
+
+
+@contextmanager
+def served(
+    directory: Path,
+    *,
+    snapshot: Snapshot | None = None,
+    settings: Mapping[str, Any] | None = None,
+    access: Mapping[str, Any] | None = None,
+    executes: bool = True,
+    host: str = "127.0.0.1",
+    run: bool = True,
+) -> Iterator[Served]:
+    """A controller of a small cluster and its server, for as long as the context is open."""
+    model = LiveModel(
+        snapshot if snapshot is not None else synthetic_snapshot(brokers=6, partitions=60, racks=3)
+    )
+    executor = LiveExecutor(model)
+    stated = {
+        "execute": executes,
+        "max_share_per_cycle": 1.0,
+        "interval": 0.2,
+        "settle": 0,
+        "approval": {"mode": "manual"},
+        **(settings or {}),
+    }
+    chosen = Settings.model_validate(stated)
+    given = {"audit": str(directory / "audit.log"), "proposals": str(directory / "proposals")}
+    who = ServerSettings.model_validate({**given, **(access or {})})
+    balancer = Balancer("default")
+    listeners: list[Callable[[Any], None]] = []
+    controller = Controller(
+        model,
+        balancer,
+        executor if executes else None,
+        chosen,
+        witness=lambda decision: [each(decision) for each in listeners] and None,
+        approvals=Approvals(ProposalStore(who.proposals), lambda: controller.settings.approval),
+    )
+    service = Service(controller, balancer, executor if executes else None, AuditLog(who.audit))
+    server = Server(service, who, host, 0, controller.metrics.text)
+    listeners.append(server.decided)
+    controller.approvals.changed = server.proposal_changed
+    thread = threading.Thread(target=controller.run, daemon=True)
+    if run:
+        thread.start()
+    else:
+        controller.step()
+    try:
+        yield Served(model, executor, controller, service, server)
+    finally:
+        controller.stop()
+        executor.may_end.set()
+        executor.steering.resume()
+        server.close()
+        if run:
+            thread.join(10.0)

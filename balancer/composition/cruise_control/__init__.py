@@ -1,0 +1,1 @@
+"""Converts a configuration of Cruise Control into files that Counterpoise reads."""

@@ -1,0 +1,197 @@
+"""The API: look, propose, approve, execute exactly what was approved."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from server_cases import Served, served
+
+from balancer.server.app import description
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[tuple[Served, httpx.Client]]:
+    with served(tmp_path) as found, found.client() as client:
+        wait_for(lambda: client.get("/health/ready").status_code == 200)
+        yield found, client
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+    return found
+
+
+def test_what_is_approved_is_executed(running: tuple[Served, httpx.Client], tmp_path: Path) -> None:
+    found, client = running
+    own = wait_for(lambda: client.get("/api/v1/proposals").json())
+    assert own[0]["by"] == "controller"
+    assert not found.executor.executed
+    job = client.post("/api/v1/proposals?wait=30", json={"reason": "tonight"}).json()
+    assert job["state"] == "done", job
+    path = f"/api/v1/proposals/{job['proposal']}"
+    kept = client.get(path).json()
+    assert kept["state"] == "open"
+    assert client.get(f"{path}/changes").json() == []
+    plan = client.get(f"{path}/plan").json()
+    assert plan["digest"] == kept["digest"]
+    actions = client.get(f"{path}/actions?limit=5").json()
+    assert actions["total"] == len(plan["actions"])
+    refused = client.post(f"{path}/approve", json={"digest": "0" * 64})
+    assert refused.status_code == 409
+    assert "what was looked at is not this plan" in refused.json()["error"]
+    approved = client.post(f"{path}/approve", json={"digest": kept["digest"], "why": "go"})
+    assert approved.json()["state"] in ("approved", "executing", "executed")
+    wait_for(lambda: client.get(path).json()["state"] == "executed")
+    assert [p.digest for p in found.executor.executed] == [kept["digest"]]
+    audited = [json.loads(line) for line in (tmp_path / "audit.log").read_text().splitlines()]
+    assert [(a["who"], a["action"]) for a in audited] == [
+        ("anonymous", "propose"),
+        ("anonymous", "approve"),
+        ("anonymous", "approve"),
+    ]
+
+
+def test_a_changed_cluster_executes_nothing(running: tuple[Served, httpx.Client]) -> None:
+    found, client = running
+    job = client.post("/api/v1/proposals?wait=30", json={}).json()
+    path = f"/api/v1/proposals/{job['proposal']}"
+    kept = client.get(path).json()
+    action = client.get(f"{path}/actions?limit=1").json()["actions"][0]
+    cluster = found.model.cluster
+    topic = cluster.topics.index(action["topic"])
+    row = int(
+        next(
+            p
+            for p in range(cluster.n_partitions)
+            if (cluster.partition_topic[p], cluster.partition_number[p])
+            == (topic, action["partition"])
+        )
+    )
+    start, end = cluster.replica_offset[row : row + 2]
+    brokers = cluster.replica_broker.copy()
+    brokers[start] = next(b for b in range(6) if b not in brokers[start:end])
+    found.model.cluster = replace(cluster, replica_broker=brokers)
+    client.post("/api/v1/controller/look")
+    changes = wait_for(lambda: client.get(f"{path}/changes").json())
+    assert f"{action['topic']}-{action['partition']}" in changes[0]
+    client.post(f"{path}/approve", json={"digest": kept["digest"]})
+    wait_for(lambda: client.get(path).json()["state"] == "stale")
+    assert not found.executor.executed
+
+
+def test_an_execution_is_paused_adjusted_resumed_and_stopped(
+    running: tuple[Served, httpx.Client],
+) -> None:
+    found, client = running
+    found.executor.may_end.clear()
+    job = client.post("/api/v1/proposals?wait=30", json={}).json()
+    path = f"/api/v1/proposals/{job['proposal']}"
+    kept = client.get(path).json()
+    client.post(f"{path}/approve", json={"digest": kept["digest"]})
+    wait_for(lambda: client.get("/api/v1/execution").json())
+    assert client.post("/api/v1/execution/pause", json={"why": "noon"}).json()["paused"]
+    changed = client.patch("/api/v1/execution/limits", json={"throttle": "20MB/s"})
+    assert changed.json()["limits"]["throttle"] == 20e6
+    assert client.patch("/api/v1/execution/limits", json={"throttle": 1}).status_code == 400
+    assert not client.post("/api/v1/execution/resume", json={}).json()["paused"]
+    client.post("/api/v1/execution/stop", json={"why": "enough"})
+    wait_for(lambda: client.get(path).json()["state"] == "failed")
+    assert client.post("/api/v1/execution/stop", json={}).status_code == 409
+
+
+def test_events_follow_decisions_and_proposals(running: tuple[Served, httpx.Client]) -> None:
+    _, client = running
+    kinds = []
+    with client.stream("GET", "/api/v1/events") as stream:
+        for line in stream.iter_lines():
+            if line.startswith("event: "):
+                kinds.append(line.removeprefix("event: "))
+            if {"state", "decision"} <= {*kinds}:
+                break
+    assert kinds[0] == "state"
+
+
+def test_what_if_and_why_not(running: tuple[Served, httpx.Client]) -> None:
+    found, client = running
+    asked = {"hypothesis": {"add_brokers": 2}, "operation": {"kind": "rebalance"}}
+    job = client.post("/api/v1/what-if?wait=30", json=asked).json()
+    assert len(job["result"]["after"]) == 8
+    lost = client.post(
+        "/api/v1/what-if?wait=30", json={"hypothesis": {"lose_racks": ["nowhere"]}}
+    ).json()
+    assert "rack" in lost["error"]
+    topic = found.model.cluster.topics[0]
+    answer = client.post(
+        "/api/v1/why-not?wait=30", json={"partition": f"{topic}-0", "broker": 1}
+    ).json()
+    assert answer["state"] == "done", answer
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "state",
+        "cluster",
+        "cluster/brokers",
+        "cluster/brokers?sort=disk",
+        "cluster/racks",
+        "cluster/disks",
+        "cluster/topics",
+        "cluster/partitions?broker=1",
+        "goals",
+        "findings",
+        "decisions",
+        "settings",
+        "operations",
+        "profiles",
+        "execution",
+        "proposals",
+        "openapi.json",
+    ],
+)
+def test_every_view_answers(running: tuple[Served, httpx.Client], path: str) -> None:
+    answer = running[1].get(f"/api/v1/{path}")
+    assert answer.status_code == 200, answer.text
+    answer.json()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/api/v1/proposals/none", None, 404),
+        ("GET", "/api/v1/nothing", None, 404),
+        ("GET", "/api/v1/cluster/brokers?sort=dist", None, 400),
+        ("GET", "/api/v1/cluster/partitions?broker=99", None, 400),
+        ("POST", "/api/v1/proposals", {"operation": {"kind": "no"}}, 202),
+        ("POST", "/api/v1/proposals", {"goals": "/etc/passwd"}, 202),
+        ("POST", "/api/v1/proposals", {"bogus": 1}, 422),
+        ("POST", "/api/v1/execution/pause", {}, 409),
+    ],
+)
+def test_bad_requests_get_one_sentence(
+    running: tuple[Served, httpx.Client], method: str, path: str, body: Any, status: int
+) -> None:
+    answer = running[1].request(method, path, json=body)
+    assert answer.status_code == status, answer.text
+    if status == 202:
+        job = running[1].get(f"/api/v1/jobs/{answer.json()['id']}?wait=30").json()
+        assert job["state"] == "failed"
+        assert job["error"]
+    else:
+        assert set(answer.json()) == {"error"}
+
+
+def test_the_description_is_valid_openapi() -> None:
+    from openapi_spec_validator import validate
+
+    validate(description())
