@@ -88,14 +88,8 @@ def test_every_key_of_the_sample_is_in_exactly_one_group() -> None:
     assert all(row.ours for row in found.taken)
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        "capacityJBOD.json",
-        pytest.param("capacity.json", marks=pytest.mark.slow),
-        pytest.param("capacityCores.json", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["capacity.json", "capacityJBOD.json", "capacityCores.json"])
 def test_the_files_of_the_sample_are_taken_by_propose_and_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
