@@ -60,9 +60,8 @@ def parse_properties(text: str) -> list[Property]:
 
     Examples
     --------
-    >>> parse_properties("a.b = 1\\\n   2\n# none\nc\\:d:x\\u0041\ne")
-    [Property(key='a.b', value='12', line=1), Property(key='c:d', value='xA', line=4), \
-Property(key='e', value='', line=5)]
+    >>> [(p.key, p.value) for p in parse_properties("a.b = 1\\\n   2\n# none\nc\\:d:x\\u0041")]
+    [('a.b', '12'), ('c:d', 'xA')]
     """
     found = []
     for number, line in _logical_lines(text):

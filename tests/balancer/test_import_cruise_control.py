@@ -8,6 +8,7 @@ import shutil
 import stat
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from typer.testing import CliRunner, Result
 
 from balancer.cli.app import app
 from balancer.composition.attributes import load_attributes
+from balancer.composition.configuration import load_configuration
 from balancer.composition.cruise_control.conversion import Imported, import_cruise_control
 from balancer.composition.cruise_control.errors import CruiseControlError
 from balancer.composition.cruise_control.files import read_broker_sets, read_capacities
@@ -86,6 +88,7 @@ def test_every_key_of_the_sample_is_in_exactly_one_group() -> None:
     assert all(row.ours for row in found.taken)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["capacity.json", "capacityJBOD.json", "capacityCores.json"])
 def test_the_files_of_the_sample_are_taken_by_propose_and_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
@@ -328,11 +331,58 @@ def test_a_replication_factor_is_kept_for_all_topics_but_some(tmp_path: Path) ->
 def test_a_value_that_ours_does_not_take_is_said(tmp_path: Path) -> None:
     found = of(
         tmp_path,
-        "default.replication.throttle=100\ntopics.excluded.from.partition.movement=\\\\p{Alpha}\n",
+        "default.replication.throttle=100\ntopics.excluded.from.partition.movement=\\\\p{Alpha}\n"
+        "disk.capacity.threshold=0\ntopics.with.min.leaders.per.broker=(\n",
     )
     why = {row.key: row.why for row in found.left}
     assert "execution.throttle does not take it" in why["default.replication.throttle"]
     assert "excluded_topics does not take it" in why["topics.excluded.from.partition.movement"]
+    assert "ResourceCapacity[disk].threshold does not take it" in why["disk.capacity.threshold"]
+    assert "regular expression" in why["topics.with.min.leaders.per.broker"]
+
+
+def test_goals_that_only_the_controller_judges_are_named(tmp_path: Path) -> None:
+    found = of(
+        tmp_path,
+        "default.goals=a.RackAwareGoal,a.ReplicaCapacityGoal,a.DiskUsageDistributionGoal\n"
+        "anomaly.detection.goals=a.RackAwareGoal\n",
+    )
+    (row,) = found.left
+    assert "also of ReplicaCapacityGoal, DiskUsageDistributionGoal; goal_violations" in row.why
+
+
+VALUES = (
+    "", "1", "0", "true", "-1", "nan", "0.5", "1e3", "3000000000", "${env:A}", "a.RackAwareGoal",
+    "x.NoneOfOurs", "(", ".*", "PEM", "x.SlowBrokerFinder", "x.SelfHealingNotifier",
+    "x.TopicReplicationFactorAnomalyFinder", "capacity.json", "brokerSets.json", "'\\u00e4: [",
+    "a: b #",
+)  # fmt: skip
+
+
+def test_any_values_give_usable_files_or_one_sentence(tmp_path: Path) -> None:
+    random = Random(0)
+    shutil.copy(SAMPLE / "brokerSets.json", tmp_path)
+    keys = [*WITHOUT_COUNTERPART, *RULES, *HEALING, "default.goals", "sasl.jaas.config"]
+    keys += [k for likes in EQUIVALENTS.values() for e in likes for k in e.fields.values()]
+    keys += ["capacity.config.file", "broker.set.config.file", "ssl.keystore.location", "x"] * 9
+    usable, refusals = 0, list[str]()
+    for _ in range(150):
+        given = random.choices(keys, k=4)
+        try:
+            found = of(tmp_path, "".join(f"{key}={random.choice(VALUES)}\n" for key in given))
+        except CruiseControlError as error:
+            refusals.append(str(error))
+            continue
+        usable += 1
+        for name, content in found.documents.items():
+            path = tmp_path / name
+            path.write_text(yaml_text(content, "x"))
+            assert parse_yaml(path.read_text()) == content
+        load_settings(tmp_path / "settings.yaml")
+        load_goals(tmp_path / "goals.yaml")
+        load_configuration(tmp_path / "counterpoise.yaml")
+    assert usable > 50
+    assert not [said for said in refusals if "\n" in said]
 
 
 # --- the client
@@ -446,12 +496,15 @@ def test_no_key_is_listed_twice() -> None:
         ("p", "cpu.balance.threshold=x\n", "line 1: cpu.balance.threshold: 'x' found, a number"),
         ("p", "cpu.balance.threshold=0.5\n", "a number of at least 1 expected"),
         ("p", "\ncpu.capacity.threshold=7\n", "line 2: cpu.capacity.threshold: '7' found"),
-        ("p", "cpu.capacity.threshold=0\n", "cpu.capacity.threshold: '0' found, another value"),
+        (
+            "p",
+            "topic.replica.count.balance.min.gap=9\ntopic.replica.count.balance.max.gap=3\n",
+            "topic.replica.count.balance.max.gap: '3' found, another value",
+        ),
         ("p", "max.replicas.per.broker=1.5\n", "a whole number expected"),
         ("p", "self.healing.enabled=yes\n", "'yes' found, true or false expected"),
         ("p", "capacity.config.file=none.json\n", "'none.json' found, a file in"),
         ("p", "default.goals=mine.Goal\n", "at least one goal with a counterpart"),
-        ("p", "topics.with.min.leaders.per.broker=(\n", "a regular expression expected"),
         ("p", "", "no properties found"),
         ("p", "a=\\u12\n", "line 1: \\u found"),
         ("c", "{}", "no brokerCapacities found"),

@@ -281,11 +281,27 @@ class _Conversion:
                 self._take(
                     "self.healing.goals", f"{CONTROLLER_GOALS}: {plural(len(rows), 'goal')}", note
                 )
+        self._detected(healing or plan)
         if self._has("self.healing.goals"):
             self._take("self.healing.goals", GOALS, "empty: the goals of default.goals")
         if self._has(_MULTIPLIER):
             self._take(_MULTIPLIER, GOALS, "1: the controller's goals are those of plans")
         self._account_goals(values, used)
+
+    def _detected(self, judged: list[str]) -> None:
+        """Say which goals the controller judges and Cruise Control's detector does not."""
+        key = "anomaly.detection.goals"
+        if not self._has(key):
+            return
+        detected = {short_name(name) for name in self.given.names(key)}
+        more = [name for name in map(short_name, judged) if name not in detected]
+        self._leave(
+            key,
+            "the controller detects violations of every goal that it plans for"
+            + (f", also of {', '.join(more)}" if more else "")
+            + "; goal_violations.margin and trivial in the settings say how far a goal must be "
+            "unmet before it counts",
+        )
 
     def _list(self, key: str) -> list[str]:
         return self.given.names(key) if self._has(key) else []
@@ -323,8 +339,8 @@ class _Conversion:
             raise self.given.wrong(key, f"another value ({error})") from None
         self.result.documents[name] = {"goals": entries}
 
-    def _check_value(self, key: str, value: Any) -> None:
-        """Check that our goal takes the value of a key."""
+    def _takes(self, key: str, value: Any) -> bool:
+        """Whether our goal takes the value of a key; if not, leave the key and say why."""
         like, name = next(
             (like, name)
             for likes in EQUIVALENTS.values()
@@ -342,7 +358,9 @@ class _Conversion:
         try:
             load_goals({"goals": [entry]})
         except GoalError as error:
-            raise self.given.wrong(key, f"another value ({error})") from None
+            self._leave(key, f"{like.label}.{name} does not take it: {error}")
+            return False
+        return True
 
     def _goal_values(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -357,7 +375,8 @@ class _Conversion:
                 found[key] = self.given.number(key, 1.0)
             else:
                 found[key] = self.given.number(key, 0.0, 1.0)
-            self._check_value(key, found[key])
+            if not self._takes(key, found[key]):
+                del found[key]
         return found
 
     def _account_goals(self, values: dict[str, Any], used: set[str]) -> None:
@@ -687,6 +706,7 @@ _OTHER_KEYS = (
     "default.goals",
     "hard.goals",
     "intra.broker.goals",
+    "anomaly.detection.goals",
     "self.healing.goals",
     "self.healing.enabled",
     "anomaly.notifier.class",

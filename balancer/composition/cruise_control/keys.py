@@ -97,11 +97,6 @@ _WITHOUT: tuple[tuple[str, str], ...] = (
         "all goals are always available: counterpoise goals list",
         "goals",
     ),
-    (
-        "the controller detects violations of the goals that it plans for; goal_violations.margin "
-        "and trivial in the settings say how far a goal must be unmet before it counts",
-        "anomaly.detection.goals",
-    ),
     ("one interval serves all detectors: interval in the settings", """
         goal.violation.detection.interval.ms metric.anomaly.detection.interval.ms
         disk.failure.detection.interval.ms topic.anomaly.detection.interval.ms
