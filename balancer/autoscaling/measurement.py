@@ -136,7 +136,7 @@ class _Mark(NamedTuple):
         Its time.
     late
         How many seconds before it what was committed may have been processed.
-    seconds, count
+    seconds, events
         Since the mark before it: the time, and the events that were processed.
     certain
         Whether all offsets in between are known to be events.
@@ -145,7 +145,7 @@ class _Mark(NamedTuple):
     at: float
     late: float
     seconds: float
-    count: int
+    events: int
     certain: bool
 
 
@@ -276,7 +276,7 @@ class ConsumptionEstimator:
             late=at - stretch.asked,
             seconds=at - stretch.at,
             # what has expired was skipped, not processed
-            count=sum(max(0, offset - max(before[p], start[p])) for p, offset in now.items()),
+            events=sum(max(0, offset - max(before[p], start[p])) for p, offset in now.items()),
             certain=not any(before[p] < min(offset, gaps.get(p, 0)) for p, offset in now.items()),
         )
         if not any(before[p] < offset < stretch.end[p] for p, offset in now.items()):
@@ -309,6 +309,6 @@ class ConsumptionEstimator:
         seconds = later[-1].at - first.at
         if seconds < s.commits * first.late or not all(mark.certain for mark in later):
             return 0.0
-        most = s.most_of_median * statistics.median(mark.count / mark.seconds for mark in later)
-        count = sum(min(mark.count, most * mark.seconds) for mark in later)
+        most = s.most_of_median * statistics.median(mark.events / mark.seconds for mark in later)
+        count = sum(min(mark.events, most * mark.seconds) for mark in later)
         return count / (seconds + first.late)
