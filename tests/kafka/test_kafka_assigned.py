@@ -27,7 +27,7 @@ from balancer.autoscaling.assigned import ControlSettings, GroupController
 from balancer.autoscaling.errors import NotYetError
 from balancer.autoscaling.group import Group
 from balancer.autoscaling.observation import Observation
-from balancer.autoscaling.policy import stay
+from balancer.autoscaling.policy import Decision
 from cluster_model.kafka import admin_client
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -452,7 +452,7 @@ def test_a_controller_that_never_decides_goes_on_with_what_the_last_one_has_said
             ends.callback(processes[name].wait)
             ends.callback(processes[name].kill)
         reads(first, {name: [] for name in names})
-        assert first.assign(seen, stay(group, "as it is"))
+        assert first.assign(seen, Decision(group.consumer, reason="as it is"))
         reads(first, held)
     processes["a"].kill()
     # for longer than a lease there is no controller, and nobody reads

@@ -66,6 +66,8 @@ class KedaSettings:
     ----------
     stale_seconds
         Age from which a decision is not passed on: KEDA gets an error and keeps to its fallback.
+    stale_intervals
+        The same in intervals between decisions, if that is more.
     tolerance
         Share of a change that the HorizontalPodAutoscaler ignores.
     calls
@@ -75,6 +77,7 @@ class KedaSettings:
     """
 
     stale_seconds: float = 120.0
+    stale_intervals: int = 3
     tolerance: float = 0.1
     calls: int = 1000
     start_seconds: float = 10.0
