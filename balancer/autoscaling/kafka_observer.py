@@ -23,6 +23,7 @@ from balancer.autoscaling.observation import Observation
 from cluster_model.errors import InputError
 from cluster_model.kafka import KafkaDeniedError
 from cluster_model.snapshot import Floats
+from metrics_reporter.clocks import boot_clock
 from metrics_reporter.documents import shown
 from metrics_reporter.quantities import plural
 
@@ -30,6 +31,10 @@ Ask = Callable[[Callable[[Any], Any]], Any]
 Partition = tuple[str, int]
 # ListOffsets' timestamps for the newest and the oldest offset.
 _NEWEST, _OLDEST = -1, -2
+# Its isolation levels: the end of all records, and that of those whose transactions have ended.
+_READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
+# Configuration of a topic: whether old records are deleted, compacted, or both.
+_CLEANUP = "cleanup.policy"
 # States of a group, as Kafka names them.
 _STABLE, _UNKNOWN = "Stable", "Dead"
 # Errors of a group whose coordinator is being started or moved, by their names at kafka-python.
@@ -103,7 +108,7 @@ class KafkaObserver:
     new
         Whether the group may not exist yet; its topics are then to be named.
     clock
-        Seconds that never go back.
+        Seconds that never go back, and go on while this machine sleeps, as the group does.
     members
         Which partitions each consumer reads, if Kafka does not know that, as with a control
         topic.
@@ -123,7 +128,7 @@ class KafkaObserver:
         topics: Sequence[str],
         working: Working,
         new: bool = False,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = boot_clock,
         members: Callable[[], Mapping[str, Sequence[Partition]]] | None = None,
         speeds: Callable[[Sequence[Partition]], Sequence[float]] | None = None,
         reports: Reports | None = None,
@@ -136,6 +141,9 @@ class KafkaObserver:
         self._reports, self._settings = reports, measurement or MeasurementSettings()
         self._consumption = ConsumptionEstimator(self._settings)
         self._rebalances = RebalanceTimes(self._settings)
+        # whether a topic is, or may be, compacted, and the ends of such when they were first seen
+        self._compacted: dict[str, bool] = {}
+        self._gaps: dict[Partition, int] = {}
         # the median of what was measured last
         self._usual: float | None = None
 
@@ -153,6 +161,19 @@ class KafkaObserver:
         InputError
             If Kafka refuses or does not answer.
         """
+        try:
+            return self._observe()
+        except RebalancingError:
+            self._consumption.interrupt()
+            raise
+        except NotYetError:
+            raise
+        except InputError:
+            # nobody knows how often the group has rebalanced meanwhile
+            self._rebalances.look(self._clock(), None)
+            raise
+
+    def _observe(self) -> Observation:
         with self._connect() as ask:
             members: Mapping[str, Sequence[Partition]] = self._members(ask)
             if self._own_members is not None:
@@ -162,6 +183,7 @@ class KafkaObserver:
                         "only consumers with a control topic expected"
                     )
                 members = self._own_members()
+            asked = self._clock()
             committed = self._committed(ask)
             topics = self._topics or tuple(sorted({topic for topic, _ in committed}))
             if not topics:
@@ -171,8 +193,10 @@ class KafkaObserver:
             partitions = partitions_of(ask, topics)
             start = _offsets(ask, partitions, _OLDEST)
             end = _offsets(ask, partitions, _NEWEST)
+            settled = _offsets(ask, partitions, _NEWEST, _READ_COMMITTED)
             now = self._clock()
-        self._consumption.look(now, members, committed, start, end)
+            gaps = self._gaps_in(ask, topics, end)
+        self._consumption.look(now, members, committed, start, settled, took=now - asked, gaps=gaps)
         answered = [p for p in partitions if p in start and p in end]
         rates = self._rates(_Look(now, frozenset(partitions), end))
         known = [p for p in answered if p in rates]
@@ -348,6 +372,22 @@ class KafkaObserver:
             if o.offset >= 0
         }
 
+    def _gaps_in(
+        self, ask: Ask, topics: Sequence[str], end: Mapping[Partition, int]
+    ) -> dict[Partition, int]:
+        """Offsets below which compaction may have left gaps: ends when they were first seen.
+
+        What arrives later is in the segment that is written to, which is not compacted. A topic
+        whose configuration may not be read counts as compacted.
+        """
+        for topic in topics:
+            if topic not in self._compacted:
+                self._compacted[topic] = _is_compacted(ask, topic)
+        for p, offset in end.items():
+            if self._compacted[p[0]]:
+                self._gaps[p] = min(self._gaps.get(p, offset), offset)
+        return self._gaps
+
     def _rates(self, now: _Look) -> dict[Partition, float]:
         """Events/s of each partition since the first look within the window that knows its end.
 
@@ -429,9 +469,23 @@ def partitions_of(ask: Ask, topics: Sequence[str]) -> list[Partition]:
     )
 
 
-def _offsets(ask: Ask, partitions: Sequence[Partition], which: int) -> dict[Partition, int]:
+def _is_compacted(ask: Ask, topic: str) -> bool:
+    from kafka.admin import ConfigResource
+
+    asked = [ConfigResource("topic", topic, [_CLEANUP])]
+    try:
+        answer = ask(lambda admin: admin.describe_configs(asked, config_filter="all"))
+    except KafkaDeniedError:
+        return True
+    policy = answer.get("topic", {}).get(topic, {}).get(_CLEANUP, {}).get("value")
+    return policy is None or "compact" in str(policy)
+
+
+def _offsets(
+    ask: Ask, partitions: Sequence[Partition], which: int, isolation: int = _READ_UNCOMMITTED
+) -> dict[Partition, int]:
     from kafka import TopicPartition
 
     asked = {TopicPartition(*p): which for p in partitions}
-    found = ask(lambda admin: admin.list_partition_offsets(asked))
+    found = ask(lambda admin: admin.list_partition_offsets(asked, isolation_level=isolation))
     return {(p.topic, p.partition): o.offset for p, o in found.items() if o.offset >= 0}

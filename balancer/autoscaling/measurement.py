@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -28,7 +28,10 @@ class MeasurementSettings:
         Share by which the measured capacity may differ from the stated one without a warning.
     commits
         A window is at least so many times as long as what the committed offsets at its start may be
-        late by.
+        late by, and at least so many looks in it find more.
+    most_of_median
+        What a look finds counts as at most so many times the median rate of its window: offsets
+        that leap were skipped, not processed.
     silent_seconds
         A consumer that commits nothing for so long is measured again.
     remembered_seconds
@@ -46,6 +49,7 @@ class MeasurementSettings:
 
     difference: float = 0.2
     commits: int = 6
+    most_of_median: float = 2.0
     silent_seconds: float = 60.0
     remembered_seconds: float = 600.0
     rebalances: int = 10
@@ -102,12 +106,12 @@ class RebalanceTimes:
         return statistics.median(self._seconds) if self._seconds else None
 
     def add(self, seconds: float) -> None:
-        """Note one, unless it is too long for a rebalance."""
-        if seconds <= self._most:
+        """Note one, unless it is too long for a rebalance, or no time at all."""
+        if 0 <= seconds <= self._most:
             self._seconds.append(seconds)
 
     def look(self, at: float, stable: bool | None) -> None:
-        """Note whether the group is stable at a time; None if it has no members.
+        """Note whether the group is stable at a time; None if it has no members, or was not seen.
 
         A rebalance counts from the first look that sees it to the first that sees the group stable.
         What was before the first one is missed, and up to one look is too much. That of a group
@@ -124,11 +128,25 @@ class RebalanceTimes:
 
 
 class _Mark(NamedTuple):
-    """What was committed at a look, and how many seconds before it may have been processed."""
+    """A look that found more committed than the one before that did so.
+
+    Parameters
+    ----------
+    at
+        Its time.
+    late
+        How many seconds before it what was committed may have been processed.
+    seconds, events
+        Since the mark before it: the time, and the events that were processed.
+    certain
+        Whether all offsets in between are known to be events.
+    """
 
     at: float
     late: float
-    committed: dict[Partition, int]
+    seconds: float
+    events: int
+    certain: bool
 
 
 @dataclass
@@ -137,16 +155,21 @@ class _Stretch:
 
     Parameters
     ----------
-    at, committed, end
-        The first look, or the last one that found more committed: its time, and offsets.
+    at, asked, committed, end
+        The first look, or the last one that found more committed: its time, when it began, and
+        offsets.
     marks
-        Looks since which the consumer always had lag, each of which found more committed.
+        The last looks that found more committed.
+    busy
+        Those of them since which the consumer always had lag.
     """
 
     at: float
+    asked: float
     committed: dict[Partition, int]
     end: dict[Partition, int]
     marks: deque[_Mark] = field(default_factory=deque)
+    busy: deque[_Mark] = field(default_factory=deque)
 
 
 class ConsumptionEstimator:
@@ -158,6 +181,9 @@ class ConsumptionEstimator:
     Offsets are committed late: those at the start of the window may be as old as the look before,
     so this time counts as part of the window. The window is at least `commits` times as long,
     so the bound is too low by at most one part in `commits` + 1 for that reason.
+
+    What a consumer processes without being busy says nothing, unless it is more than it has
+    processed while it was: then this counts, too.
 
     Parameters
     ----------
@@ -179,7 +205,12 @@ class ConsumptionEstimator:
     def __init__(self, settings: MeasurementSettings | None = None) -> None:
         self._settings = settings or MeasurementSettings()
         self._stretches: dict[str, _Stretch] = {}
+        # time and rate of windows
         self._found: dict[str, deque[tuple[float, float]]] = {}
+
+    def interrupt(self) -> None:
+        """Note that partitions may have had other consumers since the last look."""
+        self._stretches.clear()
 
     def capacities(self) -> dict[str, float]:
         """Events/s that consumers can process at least; without those that are not known."""
@@ -192,17 +223,24 @@ class ConsumptionEstimator:
         committed: Offsets,
         start: Offsets,
         end: Offsets,
+        *,
+        took: float = 0.0,
+        gaps: Offsets | None = None,
     ) -> None:
         """Take note of a look.
 
         Parameters
         ----------
         at
-            Its time in seconds.
+            Its time in seconds, when the last answer was there.
         reads
             The partitions of each consumer.
         committed, start, end
-            Offsets: what is committed, the oldest record, and the end.
+            Offsets: what is committed, the oldest record, and the end of what can be consumed.
+        took
+            Seconds between the question for the committed offsets and `at`.
+        gaps
+            Offsets below which some may be no events, as a topic is compacted.
         """
         for table in (self._stretches, self._found):
             for name in table.keys() - reads.keys():
@@ -210,45 +248,67 @@ class ConsumptionEstimator:
         for name, partitions in reads.items():
             known = [p for p in partitions if p in committed and p in start and p in end]
             now = {p: committed[p] for p in known}
+            ends = {p: end[p] for p in known}
             stretch = self._stretches.get(name)
             if stretch is None or not self._goes_on(stretch, at, now):
-                self._stretches[name] = _Stretch(at, now, {p: end[p] for p in known})
+                self._stretches[name] = _Stretch(at, at - took, now, ends)
             elif any(offset > stretch.committed[p] for p, offset in now.items()):
-                self._mark(stretch, at, now)
-                stretch.end = {p: end[p] for p in known}
-                self._conclude(name, stretch, start)
+                self._mark(stretch, at, now, start, gaps or {})
+                stretch.at, stretch.asked = at, at - took
+                stretch.committed, stretch.end = now, ends
+                self._conclude(name, stretch)
 
     def _goes_on(self, stretch: _Stretch, at: float, now: Offsets) -> bool:
-        """Whether it is the same partitions, none of them set back, not too late."""
+        """Whether it is the same partitions, none of them set back, and soon after."""
         return (
             now.keys() == stretch.committed.keys()
             and all(offset >= stretch.committed[p] for p, offset in now.items())
-            and at - stretch.at <= self._settings.silent_seconds
+            and stretch.at < at <= stretch.at + self._settings.silent_seconds
         )
 
-    def _mark(self, stretch: _Stretch, at: float, now: dict[Partition, int]) -> None:
+    def _mark(
+        self, stretch: _Stretch, at: float, now: Offsets, start: Offsets, gaps: Offsets
+    ) -> None:
         """Add a look that found more committed."""
-        marks, times = stretch.marks, self._settings.commits
-        if not any(stretch.committed[p] < offset < stretch.end[p] for p, offset in now.items()):
-            marks.clear()
-        marks.append(_Mark(at, at - stretch.at, now))
-        stretch.at, stretch.committed = at, now
-        while len(marks) > 2 and at - marks[1].at >= times * marks[1].late:
-            marks.popleft()
-
-    def _conclude(self, name: str, stretch: _Stretch, start: Offsets) -> None:
-        """Note what the consumer processes if it was busy for long enough."""
-        first = stretch.marks[0]
-        seconds = stretch.at - first.at
-        if seconds < self._settings.commits * first.late:
-            return
-        # what has expired was skipped, not processed
-        count = sum(
-            max(0, offset - max(first.committed[p], start[p]))
-            for p, offset in stretch.committed.items()
+        before, commits = stretch.committed, self._settings.commits
+        mark = _Mark(
+            at=at,
+            late=at - stretch.asked,
+            seconds=at - stretch.at,
+            # what has expired was skipped, not processed
+            events=sum(max(0, offset - max(before[p], start[p])) for p, offset in now.items()),
+            certain=not any(before[p] < min(offset, gaps.get(p, 0)) for p, offset in now.items()),
         )
-        if count:
+        if not any(before[p] < offset < stretch.end[p] for p, offset in now.items()):
+            stretch.busy.clear()
+        for marks in (stretch.marks, stretch.busy):
+            marks.append(mark)
+            while len(marks) > commits + 1 and at - marks[1].at >= commits * marks[1].late:
+                marks.popleft()
+
+    def _conclude(self, name: str, stretch: _Stretch) -> None:
+        """Note what the consumer processes if it was busy, or processes more than it ever was."""
+        rates = []
+        if (rate := self._rate(stretch.busy)) > 0:
+            rates.append(rate)
+        known = self._found.get(name)
+        if known and (rate := self._rate(stretch.marks)) > max(r for _, r in known):
+            rates.append(rate)
+        if rates:
             found = self._found.setdefault(name, deque())
-            found.append((stretch.at, count / (seconds + first.late)))
+            found.append((stretch.at, max(rates)))
             while found[0][0] < stretch.at - self._settings.remembered_seconds:
                 found.popleft()
+
+    def _rate(self, marks: Sequence[_Mark]) -> float:
+        """Events/s from the first to the last of some marks; 0 if that is not known."""
+        s = self._settings
+        if len(marks) <= s.commits:
+            return 0.0
+        first, *later = marks
+        seconds = later[-1].at - first.at
+        if seconds < s.commits * first.late or not all(mark.certain for mark in later):
+            return 0.0
+        most = s.most_of_median * statistics.median(mark.events / mark.seconds for mark in later)
+        count = sum(min(mark.events, most * mark.seconds) for mark in later)
+        return count / (seconds + first.late)

@@ -17,8 +17,6 @@ from balancer.autoscaling.group import Group
 from balancer.autoscaling.policy import Decision, Policy, become
 from cluster_model.snapshot import Floats, Ints
 
-# Most decisions of a run: nearly six days at one per second.
-_MOST_DECISIONS = 500_000
 # Seconds by which sums of times may differ through rounding.
 _ROUNDING = 1e-6
 
@@ -43,6 +41,8 @@ class Setting:
         Whether a rebalance stops all consumers, or only the partitions that move.
     seed
         Seed of the phases of the heartbeats.
+    most_decisions
+        Most decisions of a run; by default nearly six days at one per second.
 
     Raises
     ------
@@ -57,6 +57,7 @@ class Setting:
     start_seconds: float = 0.0
     blocking: bool = True
     seed: int = 0
+    most_decisions: int = 500_000
 
     def __post_init__(self) -> None:
         if not self.capacities or not all(1e-6 <= c <= 1e15 for c in self.capacities):
@@ -67,6 +68,10 @@ class Setting:
         if not 0 < self.interval < np.inf:
             raise AutoscalingError(
                 f"simulation, interval: {self.interval} found, a number above 0 expected"
+            )
+        if self.most_decisions < 1:
+            raise AutoscalingError(
+                f"simulation, most_decisions: {self.most_decisions} found, at least 1 expected"
             )
         for name in ("heartbeat", "rebalance_seconds", "start_seconds"):
             if not 0 <= getattr(self, name) < np.inf:
@@ -176,12 +181,12 @@ class _Simulation:
         self.ups = self.downs = self.rebalances = 0
 
     def run(self) -> Outcome:
-        interval = self.setting.interval
+        interval, most = self.setting.interval, self.setting.most_decisions
         last = float(self.arrival[-1]) if len(self.arrival) else 0.0
-        if last / interval > _MOST_DECISIONS:
+        if last / interval > most:
             raise AutoscalingError(
                 f"simulation: {last:,.4g} s of events with a decision every {interval:g} s found, "
-                f"at most {_MOST_DECISIONS:,} decisions expected; take a longer interval"
+                f"at most {most:,} decisions expected; take a longer interval"
             )
         steps = int(last / interval) + 1 if len(self.arrival) else 0
         for step in range(steps):

@@ -52,8 +52,6 @@ from metrics_reporter.documents import json_text
 
 _SCALING = "What starts and ends consumers"
 _KEDA = "KEDA"
-# Rounds that may fail before KEDA is no longer answered.
-_STALE_ROUNDS = 3
 # Prefix of the group in which only one autoscaler of a consumer group may change anything.
 _ELECTION = "counterpoise-autoscale-"
 # The shortest that brokers allow by default: another takes over before leases of consumers end.
@@ -303,7 +301,7 @@ def run(
             # loads asyncio, which other commands need not wait for
             from balancer.autoscaling.keda import KedaScaler, KedaSettings, Tls
 
-            stale = max(KedaSettings.stale_seconds, _STALE_ROUNDS * pause)
+            stale = max(KedaSettings.stale_seconds, KedaSettings.stale_intervals * pause)
             tls = None
             if tls_certificate is not None and tls_key is not None:
                 tls = Tls(tls_certificate, tls_key, tls_client_authority)

@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from cluster_model.errors import InputError
+from metrics_reporter.addresses import host_and_port
 from metrics_reporter.documents import json_text, shown
 
 _ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.%\w]+)\]|([^\s:\[\]]*)):([0-9]{1,5})", re.ASCII)
@@ -94,10 +95,6 @@ def _cut(connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
-def _joined(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 class Endpoint:
     """Serves the pages from its own thread until closed.
 
@@ -166,8 +163,8 @@ class Endpoint:
             self._server = _Server((host, port), Handler, bounds)
         except (OSError, OverflowError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or error
-            raise EndpointError(f"cannot listen on {_joined(host, port)}: {why}") from None
-        self.address = _joined(host, self._server.server_address[1])
+            raise EndpointError(f"cannot listen on {host_and_port(host, port)}: {why}") from None
+        self.address = host_and_port(host, self._server.server_address[1])
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="endpoint", daemon=True
         )

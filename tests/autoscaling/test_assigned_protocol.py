@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balancer.autoscaling.assigned.coordinator import Coordinator
+from balancer.autoscaling.assigned.coordinator import Coordinator, last_target
 from balancer.autoscaling.assigned.member import Change, Member
 from balancer.autoscaling.assigned.messages import Assignment, Heartbeat, Partition, by_topic
 from balancer.autoscaling.assigned.settings import ControlSettings
@@ -598,3 +598,67 @@ def test_a_gone_consumer_is_replaced_although_nobody_decides(world: World) -> No
     world.consumers[3].member.name = "consumer-0"
     world.settle(8.0)
     assert readers(world) == [0, 2, 0, 2]
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_controller_that_takes_over_knows_what_the_last_one_has_said(
+    world: World, told: bool
+) -> None:
+    share(world, 2)
+    sent: list[Assignment] = []
+    send = world.send
+
+    def noted() -> None:
+        before = len(world.network)
+        send()
+        sent.extend(m for m in world.network[before:] if isinstance(m, Assignment))
+
+    world.send = noted  # type: ignore[method-assign]
+    world.settle(8.0)
+    assert readers(world) == [2, 2]
+    world.consumers[0].dead = True
+    # no controller for longer than a lease: nobody reads
+    world.settle(8.0, controller=False)
+    assert readers(world) == [0, 0]
+    world.elect()
+    if told:
+        world.coordinator.restore(last_target(sent))
+    world.settle(20.0)
+    assert readers(world) == [0, 4 if told else 0]
+    if told:
+        # another one that is elected before anybody decides
+        world.elect()
+        world.coordinator.restore(last_target(sent))
+        world.settle(20.0)
+        assert readers(world) == [0, 4]
+
+
+def test_what_was_decided_since_counts_more_than_what_was_read_back(world: World) -> None:
+    share(world, 4)
+    world.coordinator.restore(dict.fromkeys(PARTITIONS, "consumer-1"))
+    world.settle(8.0)
+    assert readers(world) == [4, 0]
+
+
+def test_the_last_target_is_that_of_the_latest_assignments() -> None:
+    def said(id_: str, epoch: int, number: int, *numbers: int) -> Assignment:
+        return Assignment(
+            id=id_, epoch=epoch, number=number, heartbeat=1, lease_seconds=6.0,
+            partitions={"orders": numbers},
+        )  # fmt: skip
+
+    messages = [
+        said("a/b/1", 1, 1, 0, 1, 2),
+        said("c/1", 1, 2),
+        said("a/b/1", 1, 3, 0),
+        said("c/1", 1, 4, 1, 2),
+        # it died, and what it had goes to the other one in the next epoch
+        said("a/b/1", 2, 2, 0, 1),
+        said("c/1", 2, 1, 2),
+        said("a/b/1", 3, 1, 0).model_copy(update={"partitions": None}),
+    ]
+    expected = {("orders", 0): "a/b", ("orders", 1): "a/b", ("orders", 2): "c"}
+    for seed in range(20):
+        random.Random(seed).shuffle(messages)
+        assert last_target(messages) == expected
+    assert last_target([]) == {}

@@ -52,6 +52,10 @@ class Kafka:
         self.errors: list[str] = []
         self.denied: Exception | None = None
         self.kind = "classic"
+        self.policy: str | None = "delete"
+        # ends of what transactions have committed, if they are not those of all records
+        self.settled: dict[tuple[str, int], int] = {}
+        self.took: Callable[[], None] = lambda: None
 
     @contextmanager
     def connect(self) -> Iterator[Callable[[Callable[[Any], Any]], Any]]:
@@ -92,11 +96,18 @@ class Kafka:
             for t in topics
         ]
 
-    def list_partition_offsets(self, asked: Any) -> Any:
+    def list_partition_offsets(self, asked: Any, isolation_level: int) -> Any:
+        self.took()
+        end = self.settled if isolation_level and self.settled else self.end
         return {
-            p: Offset((self.end if which == -1 else self.start)[p.topic, p.partition])
+            p: Offset((end if which == -1 else self.start)[p.topic, p.partition])
             for p, which in asked.items()
         }
+
+    def describe_configs(self, asked: Any, config_filter: str) -> Any:
+        if self.policy is None:
+            raise KafkaDeniedError("Kafka at k refused")
+        return {"topic": {r.name: {"cleanup.policy": {"value": self.policy}} for r in asked}}
 
 
 @pytest.fixture
@@ -812,6 +823,67 @@ def test_a_rebalance_is_measured_unless_it_is_given(
     seen = observer.observe()
     assert seen.rebalance_measured == 3.0
     assert seen.group.rebalance_seconds == (3.0 if given is None else given)
+
+
+def test_a_failure_in_the_middle_of_a_rebalance_is_no_part_of_it(
+    kafka: Kafka, clock: Clock
+) -> None:
+    observer = measuring(kafka, clock, Working(100.0))
+    clock.now += 10.0
+    observer.observe()
+    kafka.state = "PreparingRebalance"
+    with pytest.raises(RebalancingError):
+        observer.observe()
+    kafka.state, kafka.failure = "Stable", KafkaDeniedError("Kafka at k refused")
+    clock.now += 1.0
+    with pytest.raises(KafkaDeniedError):
+        observer.observe()
+    kafka.failure = None
+    clock.now += 30.0
+    assert observer.observe().rebalance_measured is None
+
+
+def consumes(observer: KafkaObserver, kafka: Kafka, clock: Clock, rounds: int = 12) -> Observation:
+    """Rounds in which consumer a commits 50 events/s of the first partition."""
+    for _ in range(rounds):
+        clock.now += 10.0
+        kafka.committed["orders", 0] += 500
+        kafka.end["orders", 0] += 500
+        if kafka.settled:
+            kafka.settled = {p: min(end, kafka.committed.get(p, 0)) for p, end in kafka.end.items()}
+        seen = observer.observe()
+    return seen
+
+
+def test_what_an_open_transaction_holds_back_keeps_nobody_busy(kafka: Kafka, clock: Clock) -> None:
+    kafka.end["orders", 0] = 10_000
+    busy = consumes(measuring(kafka, clock, Working()), kafka, clock)
+    assert busy.measured["a"] == pytest.approx(50 * 6 / 7)
+    kafka.settled = dict(kafka.end)
+    assert consumes(measuring(kafka, clock, Working()), kafka, clock).measuring
+
+
+@pytest.mark.parametrize("policy", ["compact", "delete,compact", None])
+def test_the_offsets_of_a_compacted_topic_count_from_its_end(
+    kafka: Kafka, clock: Clock, policy: str | None
+) -> None:
+    kafka.policy, kafka.end["orders", 0] = policy, 6000
+    observer = measuring(kafka, clock, Working())
+    assert consumes(observer, kafka, clock).measuring
+    assert consumes(observer, kafka, clock).measured["a"] == pytest.approx(50 * 6 / 7)
+
+
+def test_slow_answers_are_part_of_a_window(kafka: Kafka, clock: Clock) -> None:
+    kafka.end["orders", 0] = 100_000
+    observer = measuring(kafka, clock, Working())
+
+    def slow() -> None:
+        clock.now += 1.0
+
+    kafka.took = slow
+    consumes(observer, kafka, clock, 2)
+    kafka.took = lambda: None
+    assert consumes(observer, kafka, clock).measured["a"] <= 50.0
 
 
 def test_a_group_that_rebalances_is_looked_at_again_soon() -> None:

@@ -158,3 +158,17 @@ def test_partitions_are_shared_out_in_the_simulation() -> None:
         np.arange(0, 30, 0.05), np.arange(600) % 4, 4, RepairPolicy(), Setting(capacities=(8.0,))
     ).reader
     assert len(set(reader.tolist())) > 1
+
+
+def test_a_run_makes_at_most_so_many_decisions() -> None:
+    def run(most: int) -> None:
+        simulate(
+            np.array([3.5]), np.zeros(1, np.int64), 1, Script({0.0: [0]}),
+            Setting(most_decisions=most),
+        )  # fmt: skip
+
+    run(4)
+    with pytest.raises(AutoscalingError, match="at most 3 decisions expected"):
+        run(3)
+    with pytest.raises(AutoscalingError, match="most_decisions: 0 found, at least 1 expected"):
+        Setting(most_decisions=0)

@@ -251,4 +251,4 @@ assert messages()["ScaledObjectRef"](name="orders").name == "orders"
 
 
 def test_settings_have_the_defaults_that_the_guide_states() -> None:
-    assert KedaSettings() == KedaSettings(120.0, 0.1, 1000, 10.0)
+    assert KedaSettings() == KedaSettings(120.0, 3, 0.1, 1000, 10.0)

@@ -150,6 +150,108 @@ def test_what_was_measured_long_ago_gives_way_to_what_is_measured_now() -> None:
     assert slower["a"] == pytest.approx(20 * COMMITS / (COMMITS + 1))
 
 
+def test_a_clock_that_stands_still_or_goes_back_measures_nothing() -> None:
+    estimator = ConsumptionEstimator()
+    for k in range(30):
+        for at in (5.0, 5.0 - k, float("nan")):
+            estimator.look(at, {"a": [P]}, {P: 100 * k}, {P: 0}, {P: 10**9})
+    assert estimator.capacities() == {}
+
+
+def test_offsets_that_leap_were_skipped() -> None:
+    usual = looks(ConsumptionEstimator(), 12, lambda k: {P: 100 * k})["a"]
+    # once by a reset, or by a gap that compaction has left; the end is far away
+    leaps = looks(ConsumptionEstimator(), 30, lambda k: {P: 100 * k + 10**8 * (k > 15)})
+    assert usual <= leaps["a"] <= usual * (COMMITS + 1) / COMMITS
+    # a single look in which nearly all happens, after a long silence, is no window
+    rests = looks(ConsumptionEstimator(), 30, lambda k: {P: 100 * min(k, 3) + 10**6 * (k > 25)})
+    assert rests == {}
+
+
+def test_slow_answers_do_not_make_a_consumer_faster() -> None:
+    estimator = ConsumptionEstimator()
+    for k in range(8):
+        # the first answers came after 5 s
+        took = 5.0 if k < 2 else 0.0
+        estimator.look(
+            10.0 * k + took, {"a": [P]}, {P: 1000 * k}, {P: 0}, {P: 10**9}, took=took
+        )  # fmt: skip
+    for k in range(8, 16):
+        estimator.look(10.0 * k, {"a": [P]}, {P: 1000 * k}, {P: 0}, {P: 10**9})
+        assert all(rate <= 100.0 for rate in estimator.capacities().values())
+    assert estimator.capacities()["a"] > 80.0
+
+
+def test_offsets_that_may_be_no_events_are_not_counted() -> None:
+    estimator = ConsumptionEstimator()
+    for k in range(40):
+        # half of the offsets below 10,000 are gone
+        done = 1000 * k if k < 10 else 10_000 + 100 * (k - 10)
+        estimator.look(
+            float(k), {"a": [P, Q]}, {P: done, Q: k}, {P: 0, Q: 0},
+            {P: 10**9, Q: 10**9}, gaps={P: 10_000},
+        )  # fmt: skip
+        assert k > 15 or estimator.capacities() == {}
+    assert estimator.capacities()["a"] == pytest.approx(101 * COMMITS / (COMMITS + 1))
+
+
+def test_a_paused_partition_is_no_lag_that_keeps_a_consumer_busy() -> None:
+    found = ConsumptionEstimator()
+    for k in range(60):
+        # P waits with its lag; Q is read as it arrives
+        found.look(
+            float(k), {"a": [P, Q]}, {P: 5, Q: 10 * k}, {P: 0, Q: 0}, {P: 10**6, Q: 10 * k}
+        )  # fmt: skip
+    assert found.capacities() == {}
+
+
+def test_one_that_keeps_up_with_more_than_was_measured_can_process_more() -> None:
+    estimator = ConsumptionEstimator()
+    for k in range(12):
+        estimator.look(float(k), {"a": [P]}, {P: 50 * k}, {P: 0}, {P: 600})
+    slow = estimator.capacities()["a"]
+    assert slow < 50
+    for k in range(12, 40):
+        done = 600 + 200 * (k - 12)
+        estimator.look(float(k), {"a": [P]}, {P: done}, {P: 0}, {P: done})
+    assert estimator.capacities()["a"] == pytest.approx(200 * COMMITS / (COMMITS + 1))
+    # and one that keeps up with less can process no less
+    for k in range(40, 80):
+        done = 6000 + 10 * (k - 39)
+        estimator.look(float(k), {"a": [P]}, {P: done}, {P: 0}, {P: done})
+    assert estimator.capacities()["a"] == pytest.approx(200 * COMMITS / (COMMITS + 1))
+
+
+def test_what_was_read_before_a_rebalance_was_perhaps_read_by_another() -> None:
+    estimator = ConsumptionEstimator()
+    for k in range(40):
+        estimator.look(float(k), {"a": [P]}, {P: 100 * k}, {P: 0}, {P: 10**9})
+        if k % 5 == 4:
+            estimator.interrupt()
+    assert estimator.capacities() == {}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(allow_nan=True, allow_infinity=True),
+            st.integers(0, 2**63 - 1),
+            st.integers(0, 2**63 - 1),
+            st.integers(0, 2**63 - 1),
+        ),
+        max_size=40,
+    )
+)
+def test_absurd_looks_give_a_number_above_0_or_none(
+    found: list[tuple[float, int, int, int]],
+) -> None:
+    estimator = ConsumptionEstimator(MeasurementSettings(commits=1))
+    for at, committed, start, end in found:
+        estimator.look(at, {"a": [P]}, {P: committed}, {P: start}, {P: end})
+        assert all(0 < rate < float("inf") for rate in estimator.capacities().values())
+
+
 def test_a_rebalance_counts_if_the_group_was_stable_before() -> None:
     times = RebalanceTimes()
     # the start of a group
@@ -167,6 +269,16 @@ def test_a_rebalance_counts_if_the_group_was_stable_before() -> None:
     for at, stable in ((100.0, False), (1000.0, True)):
         times.look(at, stable)
     assert times.median == 2.5
+
+
+def test_a_rebalance_takes_no_time_that_is_absurd() -> None:
+    times = RebalanceTimes()
+    for seconds in (-1.0, float("nan"), float("inf"), 61.0):
+        times.add(seconds)
+    # the clock went back
+    for at, stable in ((5.0, True), (6.0, False), (1.0, True)):
+        times.look(at, stable)
+    assert times.median is None
 
 
 def test_settings_are_above_0() -> None:
@@ -188,6 +300,14 @@ def test_the_meter_counts_time_of_processing_only() -> None:
     for _ in range(400):
         meter.note(0.05)
     assert meter.rate == pytest.approx(20)
+
+
+def test_an_event_in_which_the_machine_slept_counts_no_longer_than_it_may_take() -> None:
+    meter = ProcessingMeter(seconds=10.0, least=1.0, longest=1.0)
+    for k in range(1000):
+        meter.note(3600.0 if k == 500 else 0.005)
+    assert meter.rate is not None
+    assert 150 < meter.rate < 200
 
 
 def beat(name: str, number: int, reads: str, unread: str = "", **more: Any) -> Heartbeat:

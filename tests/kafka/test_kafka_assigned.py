@@ -13,7 +13,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,11 @@ import pytest
 from confluent_kafka import Producer
 from real_kafka import KafkaCluster
 
+from balancer.autoscaling.assigned import ControlSettings, GroupController
+from balancer.autoscaling.errors import NotYetError
+from balancer.autoscaling.group import Group
+from balancer.autoscaling.observation import Observation
+from balancer.autoscaling.policy import Decision
 from cluster_model.kafka import admin_client
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -398,6 +403,64 @@ def test_controllers_that_are_killed_or_frozen_change_nothing_for_consumers(
     held = [s for s in written.stays if s.began < held_from and s.ended > taken_over]
     assert len(held) == PARTITIONS
     assert not [id_ for id_ in written.processes if alive(id_)]
+
+
+class Vote:
+    """A vote that is always held."""
+
+    acting = True
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+
+def test_a_controller_that_never_decides_goes_on_with_what_the_last_one_has_said(
+    kafka_cluster: KafkaCluster, topic: str, command: list[str], load: Load, ends: ExitStack
+) -> None:
+    names, settings = ("a", "b"), ControlSettings(lease_seconds=4.0)
+    held = {name: [(topic, n) for n in range(3 * i, 3 * i + 3)] for i, name in enumerate(names)}
+    everything = {"b": held["a"] + held["b"]}
+
+    def controller(epoch: int) -> GroupController:
+        return GroupController(
+            kafka_cluster.bootstrap, f"{topic}-readers", Vote(epoch), 2, settings=settings
+        )
+
+    def reads(by: GroupController, expected: dict[str, list[tuple[str, int]]]) -> None:
+        def found() -> bool:
+            with suppress(NotYetError):
+                return dict(by.members()) == expected
+            return False
+
+        wait_for(found, 60.0, lambda: "who reads what is another")
+
+    group = Group(
+        rate=np.ones(PARTITIONS),
+        lag=np.zeros(PARTITIONS),
+        consumer=np.repeat(np.arange(2), 3),
+        capacity=np.full(2, 100.0),
+        new_capacity=100.0,
+    )
+    partitions = tuple(f"{topic}-{n}" for n in range(PARTITIONS))
+    seen = Observation(name=topic, group=group, partitions=partitions, consumers=names)
+    processes = {}
+    with controller(1) as first:
+        for name in names:
+            processes[name] = subprocess.Popen(
+                command, env={**environment(), "COUNTERPOISE_CONSUMER": name}
+            )
+            ends.callback(processes[name].wait)
+            ends.callback(processes[name].kill)
+        reads(first, {name: [] for name in names})
+        assert first.assign(seen, Decision(group.consumer, reason="as it is"))
+        reads(first, held)
+    processes["a"].kill()
+    # for longer than a lease there is no controller, and nobody reads
+    time.sleep(6.0)
+    with controller(2) as second:
+        reads(second, everything)
+    with controller(3) as third:
+        reads(third, everything)
 
 
 def test_write_speeds_are_published_and_limit_what_a_consumer_reads(

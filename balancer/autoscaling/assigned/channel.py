@@ -101,6 +101,52 @@ def make_topic(
             ) from None
 
 
+def last_messages(
+    bootstrap: str, properties: Mapping[str, Any], topic: str, count: int, within: float
+) -> list[bytes]:
+    """The last messages to consumers, so many of each partition, as far as there is time.
+
+    Raises
+    ------
+    AutoscalingError
+        If Kafka does not say where the partitions end.
+    """
+    module, deadline = kafka(), time.monotonic() + within
+    own = {"group.id": topic, "auto.offset.reset": "earliest", **MANUAL_POSITIONS}
+    consumer = create(
+        "Consumer", {"log_level": 2, **properties, "bootstrap.servers": bootstrap, **own}
+    )
+    found: list[bytes] = []
+    try:
+        listed = consumer.list_topics(topic, timeout=within).topics[topic].partitions
+        left: dict[int, int] = {}
+        places = []
+        for number in sorted(set(listed) - {CONTROLLER}):
+            seconds = max(0.0, deadline - time.monotonic())
+            place = module.TopicPartition(topic, number)
+            try:
+                low, high = consumer.get_watermark_offsets(place, timeout=seconds)
+            except module.KafkaException as error:
+                # it has no leader: what was said to the others is known all the same
+                log.warning("topic %s, partition %d: %s", topic, number, reason(error))
+                continue
+            if high > low:
+                left[number] = high
+                places.append(module.TopicPartition(topic, number, max(low, high - count)))
+        consumer.assign(places)
+        while left and (seconds := deadline - time.monotonic()) > 0:
+            for message in consumer.consume(_MOST_MESSAGES, min(seconds, _LOOK_SECONDS)):
+                if message.error() is None:
+                    found.append(message.value() or b"")
+                    if message.offset() + 1 >= left.get(message.partition(), 0):
+                        left.pop(message.partition(), None)
+    except module.KafkaException as error:
+        raise AutoscalingError(f"topic {topic}: {reason(error)}") from None
+    finally:
+        consumer.close()
+    return found
+
+
 class Channel:
     """Reads one partition of a control topic from its end, and writes to any.
 

@@ -139,7 +139,9 @@ class AssignedConsumer:
         self._buffer: deque[Any] = deque()
         self._in_hand: Any = None
         self._reading: frozenset[Partition] = frozenset()
-        self._meter = ProcessingMeter(s.measured_seconds, s.least_measured_seconds)
+        self._meter = ProcessingMeter(
+            s.measured_seconds, s.least_measured_seconds, s.record_seconds
+        )
         # next offset to be processed, and what Kafka has of that
         self._position: dict[Partition, int] = {}
         self._committed: dict[Partition, int] = {}

@@ -7,9 +7,15 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from balancer.autoscaling.assigned.channel import CONTROLLER, Channel, control_topic, make_topic
-from balancer.autoscaling.assigned.coordinator import Coordinator
-from balancer.autoscaling.assigned.messages import Heartbeat, Partition
+from balancer.autoscaling.assigned.channel import (
+    CONTROLLER,
+    Channel,
+    control_topic,
+    last_messages,
+    make_topic,
+)
+from balancer.autoscaling.assigned.coordinator import Coordinator, last_target
+from balancer.autoscaling.assigned.messages import Assignment, Heartbeat, Partition
 from balancer.autoscaling.assigned.pauses import Pauses
 from balancer.autoscaling.assigned.settings import ControlSettings
 from balancer.autoscaling.errors import AutoscalingError, NotYetError
@@ -225,6 +231,23 @@ class GroupController:
                 for place, message in messages:
                     self._channel.send(place, message.encode())
 
+    def _restore(self, coordinator: Coordinator) -> None:
+        """Read what the last controller has said: it counts as long as rounds fail."""
+        count = self._settings.read_back
+        while not self._closing.wait(_SLICE) and self._speaks(coordinator):
+            try:
+                values = last_messages(
+                    self._servers, self._properties, self._topic, count, _ANSWER_SECONDS
+                )
+            except AutoscalingError as error:
+                log.warning("what was assigned before is not known yet: %s", error)
+                self._closing.wait(1.0)
+                continue
+            told = [found for value in values if (found := Assignment.decode(value)) is not None]
+            with self._lock:
+                coordinator.restore(last_target(told))
+            return
+
     def _acting(self) -> Coordinator | None:
         """What is known in this epoch; None if another controller acts."""
         vote = self._vote
@@ -232,4 +255,8 @@ class GroupController:
             return None
         if self._coordinator is None or self._coordinator.epoch != epoch:
             self._coordinator = Coordinator(epoch, boot_clock(), self._settings)
+            # consumers are answered meanwhile
+            threading.Thread(
+                target=self._restore, args=(self._coordinator,), name="last target", daemon=True
+            ).start()
         return self._coordinator

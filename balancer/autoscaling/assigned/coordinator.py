@@ -7,7 +7,7 @@ delayed, doubled or reordered, and whichever consumer or controller dies.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from balancer.autoscaling.assigned.messages import Assignment, Heartbeat, Partition, by_topic
@@ -65,7 +65,8 @@ class Coordinator:
     nothing up, as it cannot read the control topic, then holds nothing, whatever it says, and
     counts as if it was not there. It is answered again, but with nothing to read until it takes
     that up. What is to be read by a consumer that has gone, and by nobody else since, goes to the
-    one with the fewest partitions after a lease, even if nobody decides.
+    one with the fewest partitions after a lease, even if nobody decides. Until somebody does, what
+    an earlier controller has said counts, if :meth:`restore` was told of it.
 
     Parameters
     ----------
@@ -88,6 +89,7 @@ class Coordinator:
         self._synchronized = now + self.settings.wait_seconds
         self._peers: dict[str, _Peer] = {}
         self._target: dict[Partition, str] = {}
+        self._decided = False
         # since when consumers that are to read something are not there
         self._gone: dict[str, float] = {}
         self._number = 0
@@ -105,7 +107,12 @@ class Coordinator:
 
     def assign(self, target: Mapping[Partition, str]) -> None:
         """Say which consumer is to read which partition; the others stay where they are."""
-        self._target = dict(target)
+        self._target, self._decided = dict(target), True
+
+    def restore(self, target: Mapping[Partition, str]) -> None:
+        """Go on with what an earlier controller has said, unless there is a decision by now."""
+        if not self._decided:
+            self._target = dict(target)
 
     def receive(self, message: Heartbeat, now: float) -> None:
         """Take note of a heartbeat."""
@@ -231,3 +238,25 @@ class Coordinator:
             peer.stopping = None
         elif peer.stopping is None:
             peer.stopping = now
+
+
+def last_target(messages: Iterable[Assignment]) -> dict[Partition, str]:
+    """Which consumer was to read each partition, by the last assignments of earlier controllers.
+
+    Examples
+    --------
+    >>> old = Assignment(
+    ...     id="a/1", epoch=1, number=1, heartbeat=1, lease_seconds=9, partitions={"t": (0, 1)}
+    ... )
+    >>> new = old.model_copy(update={"id": "b/1", "number": 2, "partitions": {"t": (1,)}})
+    >>> last_target([new, old])
+    {('t', 0): 'a', ('t', 1): 'b'}
+    """
+    told = [m for m in messages if m.given is not None]
+    told.sort(key=lambda m: (m.epoch, m.number))
+    last = {m.id: m for m in told}
+    target: dict[Partition, str] = {}
+    for message in sorted(last.values(), key=lambda m: (m.epoch, m.number)):
+        name = message.id.rpartition("/")[0]
+        target.update(dict.fromkeys(message.given or (), name))
+    return target

@@ -14,6 +14,9 @@ class ProcessingMeter:
         Time of processing that counts: the last half of it at least, and all of it at most.
     least
         Time of processing below which nothing is known.
+    longest
+        Most seconds that an event counts: one that takes longer was interrupted, as by the sleep
+        of the machine.
 
     Examples
     --------
@@ -27,8 +30,8 @@ class ProcessingMeter:
     4.0
     """
 
-    def __init__(self, seconds: float, least: float) -> None:
-        self._half, self._least = seconds / 2, least
+    def __init__(self, seconds: float, least: float, longest: float = float("inf")) -> None:
+        self._half, self._least, self._longest = seconds / 2, least, longest
         # events and seconds, of the half before and of this one
         self._before = self._now = (0, 0.0)
         self._rate: float | None = None
@@ -41,7 +44,7 @@ class ProcessingMeter:
     def note(self, seconds: float) -> None:
         """Note an event that took so long."""
         events, busy = self._now
-        self._now = events, busy = events + 1, busy + seconds
+        self._now = events, busy = events + 1, busy + min(seconds, self._longest)
         total, took = events + self._before[0], busy + self._before[1]
         if took >= self._least:
             self._rate = total / took

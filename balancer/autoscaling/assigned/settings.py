@@ -26,18 +26,23 @@ class ControlSettings:
     stop_seconds
         Time for a consumer to stop reading a partition, or to take up an assignment. After it, its
         heartbeats are not answered any longer, so that its lease ends.
+    read_back
+        Last messages of each consumer's partition of the control topic that a controller reads when
+        it is elected, to know what an earlier one has said.
     """
 
     lease_seconds: float = 10.0
     drift: float = 0.1
     silent_seconds: float = 3.0
     stop_seconds: float = 30.0
+    read_back: int = 200
 
     def __post_init__(self) -> None:
-        for name in ("lease_seconds", "silent_seconds", "stop_seconds"):
+        for name in ("lease_seconds", "silent_seconds", "stop_seconds", "read_back"):
             if not 0 < getattr(self, name) < float("inf"):
+                what = "a number" if name == "read_back" else "seconds"
                 raise AutoscalingError(
-                    f"{name}: {getattr(self, name)} found, seconds above 0 expected"
+                    f"{name}: {getattr(self, name)} found, {what} above 0 expected"
                 )
         if not 0 <= self.drift < float("inf"):
             raise AutoscalingError(f"drift: {self.drift} found, 0 or more expected")

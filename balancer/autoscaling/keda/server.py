@@ -15,6 +15,7 @@ from typing import Any
 from balancer.autoscaling.errors import AutoscalingError
 from balancer.autoscaling.keda.hpa import metric_value
 from balancer.autoscaling.keda.messages import SERVICE, Messages, messages
+from metrics_reporter.addresses import host_and_port
 from metrics_reporter.documents import shown
 
 # Name of the only metric. Its target is 1 per pod, so its value is a number of pods.
@@ -66,6 +67,8 @@ class KedaSettings:
     ----------
     stale_seconds
         Age from which a decision is not passed on: KEDA gets an error and keeps to its fallback.
+    stale_intervals
+        The same in intervals between decisions, if that is more.
     tolerance
         Share of a change that the HorizontalPodAutoscaler ignores.
     calls
@@ -75,6 +78,7 @@ class KedaSettings:
     """
 
     stale_seconds: float = 120.0
+    stale_intervals: int = 3
     tolerance: float = 0.1
     calls: int = 1000
     start_seconds: float = 10.0
@@ -132,7 +136,7 @@ class KedaScaler:
         )
         self._thread.start()
         bound = started.result(self._settings.start_seconds)
-        self.address = f"[{host}]:{bound}" if ":" in host else f"{host}:{bound}"
+        self.address = host_and_port(host, bound)
 
     def publish(
         self,
@@ -190,7 +194,7 @@ class KedaScaler:
             options=[("grpc.so_reuseport", 0)], maximum_concurrent_rpcs=self._settings.calls
         )
         server.add_generic_rpc_handlers((self._handlers(),))
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        address = host_and_port(host, port)
         credentials = None if tls is None else _credentials(self._grpc, tls)
         try:
             bound = (
