@@ -15,8 +15,9 @@ demo: $(VENV)/.demo
 setup:
 	@tests/setup.sh
 
+# more workers than two processors, because the tests with a real Kafka mostly wait
 test: setup $(VENV)/.dev
-	$(BIN)/python -m pytest --numprocesses 2
+	$(BIN)/python -m pytest --numprocesses 3
 
 # for authors of goals: goals, plug-ins, plans, pages and doctests, without Java or what takes
 # long, in about a minute

@@ -1,8 +1,9 @@
-"""Set-up of all tests: settings, markers, sharing of two processors, one Spark session."""
+"""Set-up of all tests: settings, markers, sharing of processors, one Spark session."""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,14 +20,24 @@ settings.load_profile("steady")
 
 os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "history" / "spark")
 
-# Tests that share what takes long to start, by path. Each group is run by one worker of
-# pytest-xdist (`make test` has two), and before the rest, which is spread by module: so one
-# worker waits for Kafka while the other computes.
+# Tests that share what takes long to start, by the first path that fits. Each group is run by
+# one worker of pytest-xdist, and before the rest, which is spread by module. Tests of Kafka mostly
+# wait: `make test` has three workers, so that two processors compute meanwhile.
 GROUPS = {
+    **dict.fromkeys(
+        (
+            f"tests/kafka/test_kafka_{name}.py"
+            for name in (
+                "controller", "dead_ends", "denied", "docs", "fencing", "loop", "propose",
+                "sources", "tasks", "unattended",
+            )
+        ),
+        "kafka with clusters of their own",
+    ),
     "tests/kafka/": "kafka",
     "tests/history/": "spark",
     "tests/backtest/test_backtest.py": "spark",
-}
+}  # fmt: skip
 
 # What a test needs follows from the fixtures that it uses, by itself or through others. A test
 # that starts one of these in another process has the marker in its source.
@@ -56,13 +67,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by what they need; among workers, the groups come first."""
+    """Mark tests by what they need; among workers, groups come first, then modules that take long.
+
+    These are the modules with the most tests marked as slow. Of what is left at the end, when
+    another worker may have nothing to do, every module is short.
+    """
     for item in items:
         for fixture in MARKERS.keys() & set(getattr(item, "fixturenames", ())):
             item.add_marker(MARKERS[fixture])
     if "PYTEST_XDIST_WORKER" in os.environ:
         order = [*dict.fromkeys(GROUPS.values()), None]
-        items.sort(key=lambda item: order.index(_group(item.nodeid)))
+        slow = Counter(item.path for item in items if _takes_long(item))
+        items.sort(key=lambda item: (order.index(_group(item.nodeid)), -slow[item.path]))
+
+
+def _takes_long(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(name) for name in ("slow", "spark", "browser"))
 
 
 @pytest.fixture(scope="session")

@@ -8,11 +8,13 @@ Kafka or stream job is only parsed.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,21 +86,46 @@ def parse(app: typer.Typer, words: list[str]) -> dict[str, Any]:
     return params
 
 
+def is_parsed(words: list[str]) -> bool:
+    """Whether a command of ours needs what runs elsewhere, so that it is only parsed."""
+    return "--bootstrap-server" in words or words[:2] in _OF_STREAM_JOBS
+
+
 def run_counterpoise(words: list[str], code: int) -> None:
-    if "--bootstrap-server" in words or words[:2] in _OF_STREAM_JOBS:
+    if is_parsed(words):
         parse(app, words)
-        return
-    if words[0] == "history":
-        # A Spark that runs already would look for files where it was started.
-        command = [sys.executable, "-c", _COMMAND, str(ROOT), *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-        assert done.returncode == code, f"{shlex.join(words)}\n{done.stdout}{done.stderr}"
         return
     for file in Path.cwd().glob("*.py"):  # another page's module of the same name
         sys.modules.pop(file.stem, None)
     result = CliRunner().invoke(app, words)
     assert result.exit_code == code, f"{shlex.join(words)}\n{result.output}"
     assert "Traceback" not in result.output
+
+
+class OfHistory:
+    """Commands of the history, all in one process with one Spark, started by the first.
+
+    In a process of their own, because a Spark that runs already looks for files where it was
+    started.
+    """
+
+    def __init__(self, ends: ExitStack) -> None:
+        self._ends = ends
+        self._process: subprocess.Popen[str] | None = None
+
+    def run(self, words: list[str], code: int) -> None:
+        if self._process is None:
+            command = [sys.executable, "-c", _COMMANDS, str(ROOT)]
+            pipe = subprocess.PIPE
+            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+            self._ends.enter_context(self._process)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(words) + "\n")
+        self._process.stdin.flush()
+        found, output = json.loads(self._process.stdout.readline())
+        assert found == code, f"{shlex.join(words)}\n{output}"
+        assert "Traceback" not in output
 
 
 def run_make(words: list[str], _: int) -> None:
@@ -114,11 +141,15 @@ def run_python(words: list[str], _: int) -> None:
 
 
 RUNNERS = {"counterpoise": run_counterpoise, "make": run_make, "python": run_python}
-_COMMAND = """
-import sys
+# Runs the command lines that it reads, each a list in JSON, and answers with code and output.
+_COMMANDS = """
+import json, sys
 sys.path[:0] = [sys.argv.pop(1)]
-from balancer.cli import main
-main()
+from typer.testing import CliRunner
+from balancer.cli.app import app
+for line in sys.stdin:
+    result = CliRunner().invoke(app, json.loads(line))
+    print(json.dumps([result.exit_code, result.output]), flush=True)
 """
 # A test function of an example is called, as pytest would.
 _DRIVER = """
@@ -150,16 +181,20 @@ def run_example(text: str) -> None:
 )
 def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for block in blocks(page):
-        if block.name:
-            Path(block.name).write_text(block.text, encoding="utf-8")
-        if block.language == "python":
-            run_example(block.text)
-        elif block.language in ("sh", "console"):
-            for words, code in commands(block):
-                assert words[0] in RUNNERS or words[0] in _NOT_OURS, words
-                if words[0] in RUNNERS:
-                    RUNNERS[words[0]](words[1:], code)
+    with ExitStack() as ends:
+        history = OfHistory(ends)
+        for block in blocks(page):
+            if block.name:
+                Path(block.name).write_text(block.text, encoding="utf-8")
+            if block.language == "python":
+                run_example(block.text)
+            elif block.language in ("sh", "console"):
+                for words, code in commands(block):
+                    assert words[0] in RUNNERS or words[0] in _NOT_OURS, words
+                    if words[:2] == ["counterpoise", "history"] and not is_parsed(words[1:]):
+                        history.run(words[1:], code)
+                    elif words[0] in RUNNERS:
+                        RUNNERS[words[0]](words[1:], code)
 
 
 @pages

@@ -1,7 +1,9 @@
-"""Helpers of the tests of a real Kafka: topics, data, throttles, accounts and rights."""
+"""Helpers of the tests of a real Kafka: topics, data, processes, throttles, accounts, rights."""
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -103,6 +105,29 @@ def eventually(
                 return
         assert time.monotonic() < deadline, f"still not so: {what}"
         time.sleep(0.2)
+
+
+def wait_for(what: Callable[[], object], seconds: float, about: Callable[[], object]) -> None:
+    """Wait until something is so; if it is not in time, the error shows what `about` returns."""
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, about()
+        time.sleep(0.1)
+
+
+def alive(id_: int) -> bool:
+    """Whether there is a process with this id."""
+    try:
+        os.kill(id_, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def python_environment() -> dict[str, str]:
+    """Environment of a Python process of its own that imports what this one does."""
+    root = str(Path(__file__).parents[2])
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([root, *sys.path])}
 
 
 def account(name: str, password: str = "secret") -> dict[str, str]:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 from confluent_kafka import Producer
+from kafka_cases import alive, python_environment, wait_for
 from real_kafka import KafkaCluster
 
 from balancer.autoscaling.assigned import ControlSettings, GroupController
@@ -32,7 +33,6 @@ from cluster_model.kafka import admin_client
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-ROOT = Path(__file__).parents[2]
 PARTITIONS = 6
 # What a consumer is said to process; it does more, so that it can catch up.
 CAPACITY = 100
@@ -231,7 +231,7 @@ def start(kafka_cluster: KafkaCluster, topic: str, ends: ExitStack) -> Callable[
             stdout=subprocess.PIPE,
             stderr=None,
             text=True,
-            env=environment(),
+            env=python_environment(),
         )  # fmt: skip
         ends.callback(process.wait)
         ends.callback(process.kill)
@@ -253,25 +253,6 @@ def command(kafka_cluster: KafkaCluster, topic: str, tmp_path: Path, folder: Pat
     script.write_text(_CONSUMER, encoding="utf-8")
     given = (sys.executable, script, kafka_cluster.bootstrap, f"{topic}-readers", folder)
     return list(map(str, given))
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
-
-
-def alive(id_: int) -> bool:
-    try:
-        os.kill(id_, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def wait_for(what: Callable[[], bool], seconds: float, about: Callable[[], object]) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, about()
-        time.sleep(0.1)
 
 
 def test_a_skewed_load_is_followed_from_one_to_six_and_back_with_consumers_killed(
@@ -359,7 +340,7 @@ def test_controllers_that_are_killed_or_frozen_change_nothing_for_consumers(
     wait_for(lambda: bool(first.rounds), 60.0, lambda: first.rounds)
     for n in range(3):
         consumer = subprocess.Popen(
-            command, env={**environment(), "COUNTERPOISE_CONSUMER": f"consumer-{n}"}
+            command, env={**python_environment(), "COUNTERPOISE_CONSUMER": f"consumer-{n}"}
         )
         ends.callback(consumer.wait)
         ends.callback(consumer.kill)
@@ -476,7 +457,7 @@ def test_write_speeds_are_published_and_limit_what_a_consumer_reads(
          "--interval", "1s", "--window", "5s"],
         stdout=subprocess.PIPE,
         text=True,
-        env=environment(),
+        env=python_environment(),
     )  # fmt: skip
     ends.callback(monitor.wait)
     ends.callback(monitor.kill)

@@ -9,19 +9,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from kafka_cases import alive, python_environment, wait_for
 from real_kafka import KafkaCluster
 
 from cluster_model.kafka import admin_client
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-ROOT = Path(__file__).parents[2]
 # Events/s that a consumer processes, and that arrive: the first two partitions are neighbours in
 # a range, and too much for one consumer.
 CAPACITY = 100
@@ -99,23 +99,8 @@ def autoscale(*words: object) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+        env=python_environment(),
     )  # fmt: skip
-
-
-def alive(id_: int) -> bool:
-    try:
-        os.kill(id_, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def wait_for(what: Callable[[], object], seconds: float, about: Callable[[], object]) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, about()
-        time.sleep(0.1)
 
 
 def test_a_skewed_topic_gets_the_consumers_that_its_ranges_need(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -75,6 +75,17 @@ def carried_out(guarded: KafkaCluster, path: Path, throttle: float | None = 1e6)
     )
 
 
+def refused(guarded: KafkaCluster, user: Mapping[str, str], path: Path, *words: str) -> str:
+    """The only line that a command reports to this user, with exit code 2."""
+    properties = path / "client.properties"
+    properties.write_text("".join(f"{k}={v}\n" for k, v in user.items()), encoding="utf-8")
+    at = ("--bootstrap-server", guarded.bootstrap, "--command-config", str(properties))
+    result = CliRunner().invoke(app, [*words, *at])
+    assert result.exit_code == 2, result.output
+    (line,) = result.stderr.splitlines()
+    return str(line)
+
+
 def test_a_wrong_password_is_reported_at_once_as_what_it_is(
     guarded: KafkaCluster, tmp_path: Path
 ) -> None:
@@ -82,13 +93,10 @@ def test_a_wrong_password_is_reported_at_once_as_what_it_is(
     with pytest.raises(KafkaDeniedError, match="authentication failed"):
         read_cluster(guarded.bootstrap, client_properties=wrong, timeout=600.0)
     (tmp_path / "plan.json").write_text(plan().model_dump_json())
-    properties = tmp_path / "client.properties"
-    properties.write_text("".join(f"{k}={v}\n" for k, v in wrong.items()))
-    options = ["--bootstrap-server", guarded.bootstrap, "--command-config", str(properties)]
-    more = ["--timeout", "600", "--journal", str(tmp_path / "journal"), "--yes"]
-    result = CliRunner().invoke(app, ["execute", str(tmp_path / "plan.json"), *options, *more])
-    assert result.exit_code == 2, result.output
-    (line,) = result.stderr.splitlines()
+    line = refused(
+        guarded, wrong, tmp_path, "execute", str(tmp_path / "plan.json"),
+        "--timeout", "600", "--journal", str(tmp_path / "journal"), "--yes",
+    )  # fmt: skip
     assert "authentication failed" in line
     assert "wrong" not in line
 
@@ -109,9 +117,9 @@ def test_a_missing_right_to_look_is_named_at_once(
 ) -> None:
     for right in rights:
         allow(*right)
-    with pytest.raises(KafkaDeniedError, match=missing) as refused:
+    with pytest.raises(KafkaDeniedError, match=missing) as denied:
         carried_out(guarded, tmp_path)
-    assert "Request" not in str(refused.value)
+    assert "Request" not in str(denied.value)
 
 
 @pytest.mark.parametrize(
@@ -167,14 +175,8 @@ def test_a_missing_right_to_look_at_a_group_is_one_sentence(
 ) -> None:
     for right in rights:
         allow(*right)
-    properties = tmp_path / "client.properties"
-    properties.write_text("".join(f"{k}={v}\n" for k, v in ANN.items()), encoding="utf-8")
-    result = CliRunner().invoke(
-        app,
-        ["autoscale", "run", "--bootstrap-server", guarded.bootstrap, "--group", GROUP,
-         "--topics", TOPIC, "--capacity", "100", "--command", "true", "--once",
-         "--command-config", str(properties)],
+    line = refused(
+        guarded, ANN, tmp_path, "autoscale", "run", "--group", GROUP,
+        "--topics", TOPIC, "--capacity", "100", "--command", "true", "--once",
     )  # fmt: skip
-    assert result.exit_code == 2, result.output
-    (line,) = result.stderr.splitlines()
     assert missing in line

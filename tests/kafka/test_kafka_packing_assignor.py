@@ -15,20 +15,20 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from kafka_cases import python_environment, wait_for
 from real_kafka import KafkaCluster
 
 from cluster_model.kafka import admin_client
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-ROOT = Path(__file__).parents[2]
 # Events/s that a consumer processes.
 CAPACITY = 50
 # Seconds after which a phase begins, and the events/s of each partition in it.
@@ -115,13 +115,6 @@ def load(kafka_cluster: KafkaCluster, topic: str) -> Iterator[Load]:
     started.stop()
 
 
-def wait_for(what: Callable[[], object], seconds: float, about: Callable[[], object]) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, about()
-        time.sleep(0.1)
-
-
 def processed(folder: Path) -> dict[int, list[tuple[float, float, int, str]]]:
     """When each record of each partition was processed, and by which process."""
     found = defaultdict(list)
@@ -141,7 +134,7 @@ def test_from_one_consumer_to_six_and_back_with_a_kill(
     script.write_text(_CONSUMER, encoding="utf-8")
     folder.mkdir()
     group = f"{topic}-readers"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    environment = python_environment()
     words = [sys.executable, str(script), kafka_cluster.bootstrap, group, topic, str(folder)]
     process = subprocess.Popen(
         [sys.executable, "-c", "from balancer.cli import main; main()", "autoscale", "run",
