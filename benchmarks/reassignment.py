@@ -165,9 +165,10 @@ def planned(problem: Reassignment, seconds: float, seed: int) -> _Answer:
 
 @cache
 def _warmed_up() -> None:
-    """Compile what is compiled when it is first used."""
+    """Compile what is compiled when it is first used, however long that takes."""
     problem = generate(_SHAPES["S"], 0)
-    Balancer(goals_of(problem), budget=Budget(seconds=0.1)).propose(snapshot_of(problem))
+    few = {"strategy": "goals", "annealing_steps": 1, "least_annealing_steps": 1}
+    Balancer(goals_of(problem), strategy=few).propose(snapshot_of(problem))
 
 
 def _annealed(problem: Reassignment, seconds: float, options: Options) -> _Answer:

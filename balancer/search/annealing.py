@@ -172,7 +172,7 @@ def annealed(
         How long to search; without a limit of time, the number of steps is that of the parameters.
     """
     walk = _Walk(given, begin, own, seed, deadline)
-    if walk.unit:
+    if walk.unit and not deadline.passed:
         hot, warm, cold = (
             math.log(walk.unit * max(factor, own.annealing_cold))
             for factor in (own.annealing_hot, own.annealing_warm, own.annealing_cold)
@@ -246,18 +246,20 @@ class _Walk:
 
         self.given, self.begin, self.own, self.deadline = given, begin, own, deadline
         self._compiled = compiled
-        self._began, self._seconds = time.monotonic(), deadline.left
         replicas, brokers, self._best = len(begin.at), len(begin.cost), begin.at.copy()
         self._random = np.random.default_rng(seed).integers(1, 2**63, 1, np.uint64)
         self._now, self.reached = _copy(begin), begin
         self._way = compiled.new_way(replicas, brokers, own.annealing_stops * replicas)
+        window = max(int(own.annealing_window * replicas), own.annealing_least_window)
+        self._window = min(window, replicas)
+        self._compile()
+        self._began, self._seconds = time.monotonic(), deadline.left
         #: the steps that lead to `reached`: a replica, its broker before, and after
         self.steps: Ints = self._way.steps[:0].copy()
         self._total = self._lowest = self._settled = float(compiled.total_cost(given, begin))
         # what rounding leaves of no cost at all
         self._free = _ROUNDING * self._lowest
-        window = max(int(own.annealing_window * replicas), own.annealing_least_window)
-        self._window, self._timed = min(window, replicas), not math.isinf(self._seconds)
+        self._timed = not math.isinf(self._seconds)
         self._limit = max(own.annealing_steps * replicas, own.least_annealing_steps)
         self.scored = self._done = 0
         # any scored step is accepted: what one adds on average is the unit of temperature
@@ -347,13 +349,25 @@ class _Walk:
         if self._settled > self._free:
             self._lowest = math.inf
 
-    def _steps(self, now: Any, temperature: float, safe: bool) -> Any:
+    def _compile(self) -> None:
+        """Have all that is compiled at its first use compiled, or loaded, by doing nothing with it.
+
+        The first use of a new installation takes seconds, which a schedule has to know.
+        """
+        now, way, call = _copy(self.begin), self._way, self._compiled
+        self._steps(now, np.inf, False, 0)
+        made = call.approach(self.given, now, now.at.copy(), False, way, 0)
+        made, _ = call.detour(self.given, now, now.at.copy(), self._random, 0, 0, way, made)
+        call.shorten(self.given, now, way, made)
+        call.total_cost(self.given, now)
+
+    def _steps(self, now: Any, temperature: float, safe: bool, number: int | None = None) -> Any:
         own = self.own
         return self._compiled.anneal(
             self.given,
             now,
             self._random,
-            own.annealing_stride,
+            own.annealing_stride if number is None else number,
             temperature,
             own.annealing_swaps,
             own.annealing_homeward,

@@ -142,6 +142,42 @@ def test_a_time_that_is_over_leaves_a_plan() -> None:
         assert check_plan(snapshot_of(p), plan.document()).ok
 
 
+def test_all_is_compiled_before_time_is_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    from balancer.search import compiled
+
+    clock, done = [0.0], set()
+
+    def slow_at_first(name: str, function: Any) -> Any:
+        def called(*arguments: Any) -> Any:
+            if name not in done:
+                done.add(name)
+                clock[0] += 2.0
+            clock[0] += 0.01
+            return function(*arguments)
+
+        return called
+
+    names = ("anneal", "approach", "detour", "shorten", "total_cost")
+    for name in names:
+        monkeypatch.setattr(compiled, name, slow_at_first(name, getattr(compiled, name)))
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    shares: list[float] = []
+    run = annealing._Walk.run
+
+    def watched(walk: Any, *arguments: Any, **named: Any) -> Any:
+        shares.append(walk._share())
+        return run(walk, *arguments, **named)
+
+    monkeypatch.setattr(annealing._Walk, "run", watched)
+    p = problem()
+    plan = Balancer(goals_of(p), budget=Budget(seconds=15)).propose(snapshot_of(p))
+    assert done == set(names)
+    assert plan.summary.replica_moves > 0
+    # of the five seconds that are left, nearly all are still to be used
+    assert shares[0] < 0.05
+    assert clock[0] < 15.5
+
+
 def test_partitions_without_a_leader_load_their_broker_as_goals_say() -> None:
     p = problem()
     s = snapshot_of(p)

@@ -147,6 +147,36 @@ def test_answers_are_judged_alike_and_none_is_below_the_bound(tiny: None) -> Non
     assert values(rows, "candidates per second")["counterpoise"] > 0
 
 
+def test_all_is_compiled_before_the_first_measurement(
+    tiny: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("numba")
+    from balancer.search import compiled
+
+    # a clock that jumps stands for a first use that compiles for seconds
+    clock, done = [0.0], set()
+    names = ("anneal", "approach", "detour", "shorten", "total_cost")
+
+    def slow(name: str, function: Any) -> Any:
+        def called(*arguments: Any) -> Any:
+            done.add(name)
+            return function(*arguments)
+
+        return called
+
+    for name in names:
+        monkeypatch.setattr(compiled, name, slow(name, getattr(compiled, name)))
+
+    def late() -> float:
+        clock[0] += 1.0
+        return clock[0]
+
+    monkeypatch.setattr("time.monotonic", late)
+    module._warmed_up.cache_clear()
+    module._warmed_up()
+    assert done == set(names)
+
+
 def test_the_gap_is_to_the_kept_cost(
     tiny: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
