@@ -26,6 +26,7 @@ Archive = Annotated[
 Master = Annotated[
     str | None,
     typer.Option(
+        "--master",
         metavar="MASTER",
         rich_help_panel=SPARK,
         help="Where Spark runs: local[*] (all of this machine, unless Spark's own "

@@ -46,7 +46,7 @@ def load(
     ] = 6,
     rate: Annotated[float, typer.Option(min=0.1, max=1e6, help="Lines per second.")] = 200.0,
     seconds: Annotated[
-        float, typer.Option(**_SECONDS, help="How long; a signal ends it earlier.")
+        float, typer.Option("--seconds", **_SECONDS, help="How long; a signal ends it earlier.")
     ] = 60.0,
     seed: Annotated[int, typer.Option(help="Which lines are written.")] = 0,
 ) -> None:
