@@ -49,6 +49,7 @@ from metrics_reporter.documents import (
     shown_name,
 )
 from metrics_reporter.plugins import Model, Plugins, validated
+from metrics_reporter.suggestions import hint
 
 BUILT_IN: dict[str, type[Goal]] = {
     goal.__name__: goal
@@ -336,7 +337,10 @@ def _entries(content: Mapping[str, Any]) -> list[Any]:
             others = shown_name(", ".join(sorted(map(str, set(content) - {"profile"}))))
             raise GoalError(f"goals: profile and {others} found, either of them alone expected")
         if profile not in profiles():
-            raise GoalError(f"goals: profile {shown(profile)} found, {_or(profiles())} expected")
+            near = hint(str(profile), profiles())
+            raise GoalError(
+                f"goals: profile {shown(profile)} found, {_or(profiles())} expected{near}"
+            )
         content = _goals_only(_profile(profile))
     entries = content.get("goals")
     if set(content) == {"goals"} and (
@@ -360,6 +364,7 @@ def _read(path: Path) -> Mapping[str, Any]:
     except FileNotFoundError:
         raise GoalError(
             f"goals: {shown(str(path))} found, a file or a profile ({_or(profiles())}) expected"
+            f"{hint(str(path), profiles())}"
         ) from None
     except (OSError, ValueError):
         # Reading the file reports the error.
@@ -383,8 +388,11 @@ def _goal(entry: Any, place: int) -> Goal:
         if first["type"] == "missing":
             raise GoalError(f"goal {name}{field}: none found, a value expected") from None
         if first["type"] == "extra_forbidden":
-            known = ", ".join(_class(name, place).model_fields)
-            raise GoalError(f"goal {name}{field}: not a field of it; it has {known}") from None
+            known = _class(name, place).model_fields
+            raise GoalError(
+                f"goal {name}{field}: not a field of it; it has {', '.join(known)}"
+                f"{hint(where, known)}"
+            ) from None
         reason = first["msg"].removeprefix("Value error, ")
         found = first["input"] if where else dict(fields)
         raise GoalError(f"goal {name}{field}: {shown(found)} found; {_lower(reason)}") from None

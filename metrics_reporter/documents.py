@@ -10,15 +10,17 @@ import json
 import re
 import reprlib
 import tomllib
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, Field, Strict, ValidationError
 from pydantic_core import PydanticCustomError
+
+from metrics_reporter.suggestions import hint
 
 
 @dataclass(frozen=True)
@@ -222,7 +224,31 @@ def as_model(
     try:
         return model.model_validate(content)
     except ValidationError as problem:
-        raise error(f"{where}: {first_problem(problem, expected, hide=hide)}") from None
+        said = first_problem(problem, expected, hide=hide)
+        first = problem.errors(include_url=False)[0]
+        near = ""
+        if first["type"] == "extra_forbidden":
+            near = hint(str(first["loc"][-1]), _fields_at(model, first["loc"]))
+        raise error(f"{where}: {said}{near}") from None
+
+
+def _fields_at(model: type[BaseModel], place: Sequence[int | str]) -> list[str]:
+    """The fields of the model that a place of a document belongs to."""
+    for step in place[:-1]:
+        info = model.model_fields.get(str(step))
+        inner = None if info is None else _model_in(info.annotation)
+        if info is not None and inner is None:
+            return []
+        model = inner or model
+    return [info.alias or name for name, info in model.model_fields.items()]
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model that a type is, or that it is a list, a mapping or an alternative of."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    found = (_model_in(inner) for inner in get_args(annotation))
+    return next((model for model in found if model is not None), None)
 
 
 _SETTINGS = frozenset(

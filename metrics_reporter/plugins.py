@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from metrics_reporter.documents import clipped, shown
+from metrics_reporter.suggestions import hint
 
 Class = TypeVar("Class")
 Model = TypeVar("Model", bound=BaseModel)
@@ -147,8 +148,11 @@ class Plugins(Generic[Class]):
         for point in entry_points(group=self.group):
             if point.name == name:
                 return self._loaded(point)
-        known = ", ".join(self.names())
-        raise self.error(f"{where}{self.noun} {shown(name)} found, one of {known} expected")
+        names = self.names()
+        raise self.error(
+            f"{where}{self.noun} {shown(name)} found, one of {', '.join(names)} expected"
+            f"{hint(name, names)}"
+        )
 
     def all(self) -> dict[str, Class]:
         """Every class by name: built in, then installed, each sorted."""
@@ -230,4 +234,5 @@ def _ignored(kind: type[BaseModel], options: Mapping[str, Any]) -> str | None:
 def _unknown_option(kind: type[BaseModel], found: str, hide: bool) -> str:
     given = "an unknown option" if hide else f"option {shown(found)}"
     known = ", ".join(kind.model_fields)
-    return f": {given} found, {f'one of {known}' if known else 'no options'} expected"
+    near = "" if hide else hint(found, kind.model_fields)
+    return f": {given} found, {f'one of {known}' if known else 'no options'} expected{near}"

@@ -7,8 +7,6 @@ from difflib import get_close_matches
 from heapq import nlargest
 from typing import TypeVar
 
-from metrics_reporter.documents import shown
-
 Name = TypeVar("Name", bound=str)
 
 # Likeness, in [0, 1], from which a name counts as a typo: `dsk` (0.86), but not `gpu` (0.67).
@@ -18,6 +16,8 @@ _LISTED = 8
 # Names compared letter by letter; among more, those that share the beginning or the end are.
 _COMPARED = 5000
 _SHARED = 3
+# Letters of a name that a message quotes.
+_QUOTED = 80
 
 
 def meant(name: str, known: Iterable[Name]) -> Name | None:
@@ -54,7 +54,7 @@ def meant(name: str, known: Iterable[Name]) -> Name | None:
 def hint(name: str, known: Iterable[str]) -> str:
     """The end of a message about a wrong name: ``; did you mean 'orders'?``, or nothing."""
     found = meant(name, known)
-    return "" if found is None else f"; did you mean {shown(found)}?"
+    return "" if found is None else f"; did you mean {_quoted(found)}?"
 
 
 def one_of(what: str, name: str, known: Iterable[Name], error: type[Exception]) -> Name:
@@ -83,7 +83,7 @@ def one_of(what: str, name: str, known: Iterable[Name], error: type[Exception]) 
     for each in names:
         if each == name:
             return each
-    raise error(f"{what} {shown(name)} found, one of {listed(names)} expected{hint(name, names)}")
+    raise error(f"{what} {_quoted(name)} found, one of {listed(names)} expected{hint(name, names)}")
 
 
 def listed(names: Sequence[str]) -> str:
@@ -91,6 +91,10 @@ def listed(names: Sequence[str]) -> str:
     more = len(names) - _LISTED
     text = ", ".join(names[:_LISTED])
     return f"{text} and {more:,} more" if more > 0 else text
+
+
+def _quoted(name: str) -> str:
+    return repr(name if len(name) <= _QUOTED else f"{name[:50]}...{name[-26:]}")
 
 
 def _plain(name: str) -> str:

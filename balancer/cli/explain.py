@@ -8,19 +8,22 @@ from typing import Annotated
 
 import typer
 
-from balancer import Action, PlanDocument, load_plan
+from balancer import Action, PlanDocument
 from balancer.cli import tables
-from balancer.cli.plugins import SnapshotOption, snapshot_options
+from balancer.cli.files import plan_from, snapshot_from
+from balancer.cli.plugins import SnapshotOption
 from balancer.cli.terminal import CommandError, out, working
-from cluster_model import load_snapshot
 from metrics_reporter.quantities import cost_amount, plural
+from metrics_reporter.suggestions import hint
 
 # Maximum number of names in a message.
 _SHOWN = 10
 
 
 def explain(
-    plan: Annotated[Path, typer.Argument(help="A plan, from `counterpoise propose -o`.")],
+    plan: Annotated[
+        Path, typer.Argument(help="A plan, from `counterpoise propose -o`; - for stdin.")
+    ],
     partition: Annotated[
         str | None, typer.Option(metavar="TOPIC-N", help="Show only the actions of this partition.")
     ] = None,
@@ -50,7 +53,7 @@ def explain(
     if why_not is None and (snapshot is not None or snapshot_option):
         raise CommandError("--snapshot: goes with --why-not PARTITION BROKER, which is not given")
     with working("reading the plan"):
-        found = load_plan(plan)
+        found = plan_from(plan)
     if why_not is not None:
         _why_not(found, why_not, snapshot, snapshot_option)
         return
@@ -99,13 +102,15 @@ def _why_not(
             "--why-not: needs the snapshot that the plan was made from, --snapshot FILE"
         )
     with working("reading the snapshot"):
-        cluster = load_snapshot(snapshot, snapshot_options(snapshot, options))
+        cluster = snapshot_from(snapshot, options)
     for fault in identity_faults(cluster, plan):
         raise CommandError(f"--snapshot: {snapshot}: {fault.text}")
     ids = {str(id_): id_ for id_ in cluster.broker_ids.tolist()}
     if broker not in ids:
         known = ", ".join([*ids][:_SHOWN]) + (", …" if len(ids) > _SHOWN else "")
-        raise CommandError(f"--why-not: broker {broker} found, one of {known} expected")
+        raise CommandError(
+            f"--why-not: broker {broker} found, one of {known} expected{hint(broker, ids)}"
+        )
     answers = why_not(end_of(cluster, plan), name, ids[broker])
     console = out()
     if not answers:
@@ -166,5 +171,5 @@ def _not_in_the_plan(option: str, found: str, named: Sequence[str]) -> CommandEr
     more = f" and {len(named) - _SHOWN:,} more" if len(named) > _SHOWN else ""
     return CommandError(
         f"{option}: {found} found, which the plan does not name; it names {some}{more}, and "
-        "leaves all others alone"
+        "leaves all others alone" + hint(found.strip("'"), named)
     )

@@ -11,15 +11,17 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 from rich.markup import escape
-from rich.table import Table
 
+from balancer.cli.layout import Rows
 from balancer.cli.plugins import fields_of, fields_table, plain
 from balancer.cli.terminal import DONE, UNMET, Command, out, working
+from balancer.problem.tiers import with_availability
 from goals import Goal, GoalError, load_goals, profiles
 from goals.registry import PLUGINS
 from metrics_reporter.documents import first_problem
 from metrics_reporter.plugins import fault_of
 from metrics_reporter.quantities import plural
+from metrics_reporter.suggestions import hint
 
 goals = typer.Typer(name="goals", no_args_is_help=True, help="List, explain and check goals.")
 
@@ -30,15 +32,13 @@ def list_all() -> None:
 
     Example: `counterpoise goals list`
     """
-    table = Table(box=None, pad_edge=False)
-    for header in ("goal", "judges each", "kind", "content if"):
-        table.add_column(header, overflow="fold")
+    table = Rows("goal", "judges each", "kind", "content if~")
     found, wrong = PLUGINS.loadable()
     for name, kind in found.items():
         hard = "hard" if kind.model_fields["hard"].default else "soft"
-        table.add_row(name, kind.scope.name.replace("_", " in "), hard, escape(_first_line(kind)))
+        table.add(name, kind.scope.name.replace("_", " in "), hard, escape(_first_line(kind)))
     for name, problem in wrong.items():
-        table.add_row(escape(name), "", "", f"[red]{escape(problem)}[/]")
+        table.add(escape(name), "", "", f"[red]{escape(problem)}[/]")
     console = out()
     console.print(table)
     console.print(f"\nProfiles: {', '.join(profiles())}. Look inside: counterpoise goals show NAME")
@@ -52,15 +52,18 @@ def show(name: Annotated[str, typer.Argument(help="A goal or a profile.")]) -> N
     """
     console = out()
     if name in profiles():
-        for goal in load_goals(name):
+        # the tiers of a plan: availability comes first
+        for goal in with_availability(load_goals(name)):
             kind = "hard" if goal.hard else "soft"
             console.print(
                 f"tier {goal.tier}  {kind}  weight {goal.weight:g}  {goal.name}", markup=False
             )
         return
     if name not in PLUGINS.names():
-        known = ", ".join([*PLUGINS.names(), *profiles()])
-        raise GoalError(f"goal {name!r} found, one of {known} expected")
+        known = [*PLUGINS.names(), *profiles()]
+        raise GoalError(
+            f"goal {name!r} found, one of {', '.join(known)} expected{hint(name, known)}"
+        )
     found = PLUGINS.get(name)
     console.print(f"{name}\n\n{plain(inspect.getdoc(found) or '')}\n", markup=False)
     console.print(fields_table(found))

@@ -60,6 +60,9 @@ class Rows:
             yield self._table(self.titles, self._cells)
             return
         titles = [title.replace(" ", "\n") for title in self.titles]
+        if self._least([titles, *self._cells]) <= width:
+            yield self._table(titles, self._cells)
+            return
         broken = [
             [_broken(cell, p) for cell, p in zip(row, self._prose, strict=True)]
             for row in self._cells

@@ -16,6 +16,7 @@ from balancer.problem.operations import OPERATIONS
 from metrics_reporter import quantities
 from metrics_reporter.clients import servers
 from metrics_reporter.documents import shown
+from metrics_reporter.suggestions import hint
 
 # Kafka's ids have 32 bits.
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
@@ -134,6 +135,7 @@ def operation(
         if kind not in known:
             raise CommandError(
                 f"--operation: {shown(kind)} found, one of {', '.join(known)} expected"
+                f"{hint(kind, known)}"
             )
         asked = list(dict.fromkeys([kind, *asked]))
     if len(asked) > 1:

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import typer
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 from rich.markup import escape
-from rich.table import Table
 
+from balancer.cli.layout import Rows
 from balancer.cli.terminal import Command, CommandError, out
 from balancer.controller.plugins import DETECTORS, NOTIFIERS
 from balancer.controller.settings import Settings
@@ -44,11 +44,9 @@ _USE = {
 }
 
 
-def fields_table(kind: type[Any]) -> Table:
+def fields_table(kind: type[Any]) -> Rows:
     """The options of a class: name, type and default."""
-    table = Table(box=None, pad_edge=False)
-    for header in ("field", "type", "default"):
-        table.add_column(header, overflow="fold")
+    table = Rows("field", "type~", "default~")
     fields = kind.model_fields if issubclass(kind, BaseModel) else {}
     for name, info in fields.items():
         default = (
@@ -56,7 +54,7 @@ def fields_table(kind: type[Any]) -> Table:
             if info.is_required()
             else repr(info.get_default(call_default_factory=True, validated_data={}))
         )
-        table.add_row(name, escape(_type_name(info.annotation)), escape(default))
+        table.add(name, escape(_type_name(info.annotation)), escape(default))
     return table
 
 
@@ -176,14 +174,12 @@ def _commands(
     noun = plugins.noun
 
     def list_all() -> None:
-        table = Table(box=None, pad_edge=False)
-        for header in (noun, "what it does"):
-            table.add_column(header, overflow="fold")
+        table = Rows(noun, "what it does~")
         found, wrong = plugins.loadable()
         for each, kind in found.items():
-            table.add_row(escape(each), escape(plain(_summary(kind))))
+            table.add(escape(each), escape(plain(_summary(kind))))
         for each, problem in wrong.items():
-            table.add_row(escape(each), f"[red]{escape(problem)}[/]")
+            table.add(escape(each), f"[red]{escape(problem)}[/]")
         console = out()
         console.print(table)
         console.print(f"\nOptions of one of them: counterpoise {name} show NAME")
@@ -201,7 +197,7 @@ def _commands(
         if settings is not None:
             console.print(f"{plain(inspect.getdoc(settings) or '')}\n", markup=False)
         table = fields_table(settings or kind)
-        if table.row_count:
+        if len(table):
             console.print(table)
             use = _USE[noun].format(name=name)
             if settings is not None:

@@ -9,6 +9,7 @@ import typer
 
 from balancer import Balancer, Plan
 from balancer.cli import tables
+from balancer.cli.files import STDIO
 from balancer.cli.options import broker_ids, budget, operation
 from balancer.cli.plugins import SnapshotOption, strategy_config
 from balancer.cli.snapshot import (
@@ -49,7 +50,7 @@ def propose(
     snapshot: Annotated[
         Path | None,
         typer.Argument(
-            help="Snapshot file: .json, .npz, or a format of an installed reader.",
+            help="Snapshot file: .json, .npz, or a format of an installed reader; - for stdin.",
             show_default=False,
         ),
     ] = None,
@@ -232,7 +233,7 @@ def propose(
             "--output",
             "-o",
             rich_help_panel=RESULT,
-            help="File for the plan, for `explain`, `verify` and `execute`.",
+            help="File for the plan, for `explain`, `verify` and `execute`; - for stdout.",
         ),
     ] = None,
     reassignment_file: Annotated[
@@ -299,7 +300,12 @@ def propose(
             "--sized-snapshot": sized_snapshot,
             "--report": report,
         },
+        stdout=True,
     )
+    results = (output, reassignment_file, election_file, assignments_file, report)
+    to_stdout = STDIO in results
+    if json and to_stdout:
+        raise CommandError("--json: the plan on stdout found, no other output to - expected")
     asked = operation(
         kind,
         {
@@ -371,7 +377,7 @@ def propose(
             save_snapshot(plan.snapshot, sized_snapshot)
         if json:
             typer.echo(plan.to_json(), nl=False)
-        else:
+        elif not to_stdout:
             out().print(tables.report(plan))
             _say_next(bootstrap_server, plan, output, reassignment_file, election_file)
     raise typer.Exit(DONE if plan.ok else UNMET)

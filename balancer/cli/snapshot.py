@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from balancer.cli.configuration import variable
+from balancer.cli.files import STDIO, snapshot_from, snapshot_to
 from balancer.cli.options import addresses
-from balancer.cli.plugins import snapshot_options
 from balancer.cli.terminal import (
     LONGEST,
     Command,
@@ -18,11 +18,10 @@ from balancer.cli.terminal import (
     out,
     say,
     working,
-    writing,
 )
 from balancer.composition.client import client_properties
 from balancer.composition.source import KafkaSource
-from cluster_model import Snapshot, load_snapshot, save_snapshot, synthetic_snapshot
+from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.files import check_suffix
 from cluster_model.flink import read_flink
 from cluster_model.kafka_streams import read_kafka_streams
@@ -110,7 +109,10 @@ GoalsOption = Annotated[
         help="Goals; see `counterpoise goals list`.",
     ),
 ]
-Output = Annotated[Path, typer.Option("--output", "-o", help="File to write, .json or .npz.")]
+Output = Annotated[
+    Path,
+    typer.Option("--output", "-o", help="File to write, .json or .npz; - writes JSON to stdout."),
+]
 
 snapshot = typer.Typer(
     name="snapshot",
@@ -134,7 +136,7 @@ def kafka(
 
     Example: `counterpoise snapshot kafka --bootstrap-server localhost:9092 -o cluster.json`
     """
-    check_suffix(output)
+    _check_suffix(output)
     check_outputs(
         {
             "--capacity": capacity,
@@ -142,6 +144,7 @@ def kafka(
             "--command-config": command_config,
         },
         {"--output": output},
+        stdout=True,
     )
     with working("reading the cluster"):
         properties = client_properties(command_config)
@@ -173,7 +176,7 @@ def flink(
     Example: `counterpoise snapshot flink http://jobmanager:8081
     --job 5a1b7d1a1b3a4e2f8c9d0e1f2a3b4c5d -o job.json`
     """
-    check_suffix(output)
+    _check_suffix(output)
     with working("reading the job"):
         found = read_flink(url, job, timeout=timeout, warn=warn)
     _save(found, output)
@@ -195,7 +198,7 @@ def kafka_streams(
     Example: `counterpoise snapshot kafka-streams http://app-1:9404/metrics
     http://app-2:9404/metrics -o app.json`
     """
-    check_suffix(output)
+    _check_suffix(output)
     with working("reading the application"):
         found = read_kafka_streams(urls, timeout=timeout, warn=warn)
     _save(found, output)
@@ -232,7 +235,7 @@ def synthetic(
 
     Example: `counterpoise snapshot synthetic --brokers 50 --partitions 10000 -o cluster.npz`
     """
-    check_suffix(output)
+    _check_suffix(output)
     with working("generating a cluster"):
         found = synthetic_snapshot(
             brokers=brokers,
@@ -284,8 +287,7 @@ def read_cluster(
                     f"{option} goes with --bootstrap-server, but a snapshot file is given"
                 )
         with working("reading the snapshot"):
-            options = snapshot_options(path, snapshot_option)
-            return load_snapshot(path, options), Distrust()
+            return snapshot_from(path, snapshot_option), Distrust()
     assert bootstrap is not None
     if snapshot_option:
         raise CommandError("--snapshot-option goes with a snapshot file, but none is given")
@@ -302,12 +304,20 @@ def read_cluster(
         ).measured()
 
 
+def _check_suffix(path: Path) -> None:
+    if path != STDIO:
+        check_suffix(path)
+
+
 def warn(sentence: str) -> None:
     """Print what the reader of a result should know, on stderr."""
     say(f"warning: {sentence}")
 
 
 def _save(found: Snapshot, path: Path) -> None:
-    with writing(path):
-        save_snapshot(found, path)
-    out().print(f"{path}: {repr(found).removeprefix('Snapshot(').removesuffix(')')}", markup=False)
+    snapshot_to(found, path)
+    about = f"{path}: {repr(found).removeprefix('Snapshot(').removesuffix(')')}"
+    if path == STDIO:
+        say(about)
+    else:
+        out().print(about, markup=False)

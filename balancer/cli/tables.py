@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from balancer import Action, Plan, PlanDocument
+from balancer.cli.layout import Rows
 from balancer.planning.document import Sizing, limit_reached
 from balancer.planning.why_not import WhyNot
 from balancer.problem.verdict import Verdict
@@ -17,16 +17,6 @@ from cluster_model.units import quantity
 from metrics_reporter.quantities import cost_amount, percent, plural, times
 
 AnyPlan = Plan | PlanDocument
-
-
-def _table(title: str, *headers: str) -> Table:
-    table = Table(
-        title=escape(title), title_justify="left", title_style="bold", box=None, pad_edge=False
-    )
-    for header in headers:
-        name = header.removesuffix(">")
-        table.add_column(name, justify="right" if name != header else "left", overflow="fold")
-    return table
 
 
 def overview(plan: AnyPlan) -> Text:
@@ -75,15 +65,14 @@ def overview(plan: AnyPlan) -> Text:
     return Text("\n".join(lines))
 
 
-def columns(plan: AnyPlan) -> Table:
+def columns(plan: AnyPlan) -> Rows:
     """What the fullest broker carries, and its ratio to a fair share."""
-    table = _table(
-        "Load of brokers",
+    table = Rows(
         "resource", "mean>", "fullest before>", "after>",
-        "× fair share before>", "after>", "at best>",
+        "× fair share before>", "after>", "at best>", title="Load of brokers",
     )  # fmt: skip
     for name, c in plan.columns.items():
-        table.add_row(
+        table.add(
             name,
             quantity(name, c.after.mean),
             quantity(name, c.before.max),
@@ -95,20 +84,21 @@ def columns(plan: AnyPlan) -> Table:
     return table
 
 
-def goals(plan: AnyPlan) -> Table:
+def goals(plan: AnyPlan) -> Rows:
     """Each goal before and after: whether it is met, and its discontented cells."""
-    table = _table(
-        "Goals", "tier>", "goal", "kind", "not content before>", "after>", "contentment>", ""
-    )
+    table = Rows(
+        "tier>", "goal!", "kind", "not content before>", "after>", "contentment>", "",
+        title="Goals",
+    )  # fmt: skip
     for g in plan.goal_results:
         now = "[green]met[/]" if g.met_after else "[red]unmet[/]" if g.hard else "[yellow]unmet[/]"
-        table.add_row(
+        table.add(
             str(g.tier),
             escape(g.goal),
             "hard" if g.hard else "soft",
             str(g.unmet_cells_before),
             str(g.unmet_cells_after),
-            f"{percent(g.contentment_before)} -> {percent(g.contentment_after)}",
+            f"{percent(g.contentment_before).removesuffix(' %')} -> {percent(g.contentment_after)}",
             now,
         )
     return table
@@ -173,13 +163,13 @@ def remarks(plan: AnyPlan) -> list[RenderableType]:
 def why_not(answers: Sequence[WhyNot]) -> RenderableType:
     """The most promising action that would put a partition on a broker, and others in a line."""
     best, *others = answers
-    table = _table(
-        "Contentment (the lowest of what the action touches; of costs, the mean)",
-        "tier>", "goal", "kind", "now>", "then>", "",
+    table = Rows(
+        "tier>", "goal!", "kind", "now>", "then>", "",
+        title="Contentment (the lowest of what the action touches; of costs, the mean)",
     )  # fmt: skip
     words = {"helps": "[green]helps[/]", "stops": "[red]stops it[/]", "worse": "worse", "none": ""}
     for g in best.goals:
-        table.add_row(
+        table.add(
             str(g.tier),
             escape(g.goal),
             "hard" if g.hard else "soft",
@@ -202,20 +192,14 @@ def why_not(answers: Sequence[WhyNot]) -> RenderableType:
 
 def actions(
     numbered: Iterable[tuple[int, Action]], unit: str, title: str, all_goals: bool = False
-) -> Table:
+) -> Rows:
     """Actions with their place in the plan, and the goals they serve."""
-    table = _table(
-        title,
-        "step>",
-        "what",
-        "partition",
-        "from",
-        "to",
-        "copies>" if unit == "bytes" else "cost>",
-        "why",
-    )
+    table = Rows(
+        "step>", "what", "partition!", "from", "to", "copies>" if unit == "bytes" else "cost>",
+        "why~", title=title,
+    )  # fmt: skip
     for number, a in numbered:
-        table.add_row(
+        table.add(
             str(number),
             a.kind.replace("_", " ") + (" (leader)" if a.leader and a.kind != "leadership" else ""),
             escape(f"{a.topic}-{a.partition}")

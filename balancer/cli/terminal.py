@@ -221,31 +221,45 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a text file, atomically."""
+    """Write a text file, atomically; ``-`` is stdout."""
+    if str(path) == "-":
+        typer.echo(text, nl=not text.endswith("\n"))
+        return
     from cluster_model.files import write_atomically
 
     with writing(path):
         write_atomically(path, lambda f: f.write(text.encode()))
 
 
-def check_outputs(inputs: Mapping[str, Path | None], outputs: Mapping[str, Path | None]) -> None:
+def check_outputs(
+    inputs: Mapping[str, Path | None],
+    outputs: Mapping[str, Path | None],
+    *,
+    stdout: bool = False,
+) -> None:
     """Check before any work that no file is both read and written, or written twice.
 
     Parameters
     ----------
     inputs, outputs
         Option or argument -> the file given for it.
+    stdout
+        Whether an output may be ``-``, which is stdout.
 
     Raises
     ------
     CommandError
         Naming both options and the file.
     """
-    seen = {_identity(path): name for name, path in inputs.items() if path is not None}
+    seen = {
+        _identity(path): name
+        for name, path in inputs.items()
+        if path is not None and str(path) != "-"
+    }
     for name, path in outputs.items():
         if path is None:
             continue
-        if str(path) == "-":
+        if str(path) == "-" and not stdout:
             raise CommandError(f"{name}: - found, a file expected (/dev/stdout is one)")
         # a pipe or a device may be written to twice
         if path.exists() and not (path.is_file() or path.is_dir()):

@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from balancer import load_plan
-from balancer.cli.plugins import SnapshotOption, snapshot_options
-from balancer.cli.terminal import DONE, UNMET, out, working
-from cluster_model import load_snapshot
+from balancer.cli.files import STDIO, plan_from, snapshot_from
+from balancer.cli.plugins import SnapshotOption
+from balancer.cli.terminal import DONE, UNMET, CommandError, out, working
 from metrics_reporter.documents import json_text
 from metrics_reporter.quantities import plural
 
@@ -30,8 +29,9 @@ def verify(
     """
     from balancer.verification.checker import check_plan
 
-    options = snapshot_options(snapshot, snapshot_option)
-    cluster, found = load_snapshot(snapshot, options), load_plan(plan)
+    if snapshot == plan == STDIO:
+        raise CommandError("SNAPSHOT and PLAN: both on stdin found, at most one of them expected")
+    cluster, found = snapshot_from(snapshot, snapshot_option), plan_from(plan)
     with working("checking"):
         report = check_plan(cluster, found)
     if json:

@@ -34,6 +34,7 @@ from cluster_model.snapshot import Snapshot
 from goals import Cluster
 from goals.registry import stated_goal
 from metrics_reporter.documents import first_problem
+from metrics_reporter.suggestions import hint
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,14 @@ def _row(s: Snapshot, partition: str) -> int:
         rows = np.flatnonzero(own & (s.partition_number == int(number)))
         if len(rows):
             return int(rows[0])
-    raise InputError(f"partition {partition!r} found, one of the snapshot like orders-3 expected")
+    names = (
+        f"{s.topics[t]}-{n}"
+        for t, n in zip(s.partition_topic.tolist(), s.partition_number.tolist(), strict=True)
+    )
+    raise InputError(
+        f"partition {partition!r} found, one of the snapshot like orders-3 expected"
+        f"{hint(partition, names)}"
+    )
 
 
 def end_of(snapshot: Snapshot, plan: PlanDocument) -> PlanEnd:

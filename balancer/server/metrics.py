@@ -11,10 +11,11 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from balancer.approval import ProposalState
 from balancer.server.errors import RequestError
 from balancer.server.service import Service
 
-_STATES = ("open", "approved", "executing", "stale", "failed", "interrupted")
+_STATES: tuple[ProposalState, ...] = ("open", "approved", "executing", "stale", "failed", "interrupted")
 
 
 class ServerMetrics:
