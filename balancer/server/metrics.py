@@ -15,7 +15,14 @@ from balancer.approval import ProposalState
 from balancer.server.errors import RequestError
 from balancer.server.service import Service
 
-_STATES: tuple[ProposalState, ...] = ("open", "approved", "executing", "stale", "failed", "interrupted")
+_STATES: tuple[ProposalState, ...] = (
+    "open",
+    "approved",
+    "executing",
+    "stale",
+    "failed",
+    "interrupted",
+)
 
 
 class ServerMetrics:
