@@ -51,9 +51,10 @@ check: test peer lint types docs
 picture: $(VENV)/.dev
 	$(BIN)/python -m balancer.report docs/images/before-after.svg
 
-# a real Kafka to try things on: three brokers with racks, until Ctrl-C
-kafka:
-	@$(PYTHON) tests/kafka/serve.py
+# a real Kafka to try things on, until Ctrl-C: three brokers with racks, skewed topics, traffic and
+# measured loads, on the ports from 9092 on (make kafka PORT=19092)
+kafka: $(VENV)/.demo
+	@PORT=$(PORT) $(BIN)/python tests/kafka/serve.py
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is older than 3.11; name a newer one: make PYTHON=python3.12 ..." >&2; exit 1; }

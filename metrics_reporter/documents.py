@@ -228,12 +228,20 @@ def as_model(
         first = problem.errors(include_url=False)[0]
         near = ""
         if first["type"] == "extra_forbidden":
-            near = hint(str(first["loc"][-1]), _fields_at(model, first["loc"]))
+            near = hint(str(first["loc"][-1]), fields_at(model, first["loc"]))
         raise error(f"{where}: {said}{near}") from None
 
 
-def _fields_at(model: type[BaseModel], place: Sequence[int | str]) -> list[str]:
-    """The fields of the model that a place of a document belongs to."""
+def fields_at(model: type[BaseModel], place: Sequence[int | str]) -> list[str]:
+    """Names of the fields of the model that a place of a document belongs to.
+
+    Parameters
+    ----------
+    model
+        The model of the whole document.
+    place
+        Steps from there, the last of them the name of a field that may not exist.
+    """
     for step in place[:-1]:
         info = model.model_fields.get(str(step))
         inner = None if info is None else _model_in(info.annotation)

@@ -99,6 +99,21 @@ def times(ratio: float) -> str:
     return f"{ratio:.2f} ×" if ratio < 9.995 else f"{ratio:.3g} ×"
 
 
+def period(seconds: float) -> str:
+    """A time in its two largest units.
+
+    Examples
+    --------
+    >>> period(42.4), period(3_725), period(200_000), period(0.2)
+    ('42 s', '1 h 2 min', '2 d 7 h', '1 s')
+    """
+    whole = max(1, round(seconds))
+    steps = (("d", whole // 86400), ("h", whole // 3600 % 24), ("min", whole // 60 % 60))
+    shown = [f"{count} {unit}" for unit, count in (*steps, ("s", whole % 60))]
+    first = next((i for i, (_, count) in enumerate(steps) if count), len(steps))
+    return " ".join(text for text in shown[first : first + 2] if not text.startswith("0 "))
+
+
 def plural(count: int, noun: str, nouns: str | None = None) -> str:
     """A count with its noun; `nouns` is an irregular plural.
 

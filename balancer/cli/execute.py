@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, SpinnerColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from balancer import load_plan
+from balancer.cli.files import plan_from
 from balancer.cli.options import byte_rate
 from balancer.cli.snapshot import BootstrapServer, CommandConfig, Timeout
 from balancer.cli.terminal import (
@@ -227,7 +227,7 @@ def execute(
                 _nothing_found(journal, there, group) if outcome is None else _reported(outcome)
             )
         raise typer.Exit(code)
-    document = load_plan(plan)
+    document = plan_from(plan)
     if warning := age_warning(document, time.time(), limits.plan_age):
         say(f"warning: {warning}")
     if not yes:

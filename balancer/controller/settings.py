@@ -27,6 +27,7 @@ from goals.patterns import valid_pattern
 from metrics_reporter import BROKER_METRICS
 from metrics_reporter.documents import (
     Whole,
+    fields_at,
     first_problem,
     load_document,
     number_not_truth,
@@ -34,6 +35,7 @@ from metrics_reporter.documents import (
     shown_name,
 )
 from metrics_reporter.quantities import WithBytes, WithDuration, WithRate
+from metrics_reporter.suggestions import hint
 
 
 class SettingsError(InputError):
@@ -495,7 +497,8 @@ def as_settings(content: Any, where: str = "settings") -> Settings:
                 raise SettingsError(
                     f"{where}: {shown_name(place)}: an unknown key found, {known} expected"
                 ) from None
-            raise SettingsError(f"{where}: {shown_name(place)}: no such setting") from None
+            near = hint(str(steps[-1]), fields_at(Settings, steps))
+            raise SettingsError(f"{where}: {shown_name(place)}: no such setting{near}") from None
         hide = ["webhooks", "notifiers", "detectors"]
         raise SettingsError(f"{where}: {first_problem(error, hide=hide)}") from None
     for name in settings.slow_brokers.signals:

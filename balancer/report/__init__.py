@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from datetime import UTC, datetime
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -53,7 +54,7 @@ def html_report(plan: Plan, *, title: str | None = None) -> str:
         "kicker": (
             f"Plan for {plural(s.n_brokers, 'broker')} in {plural(len(s.racks), 'rack')}, "
             f"{plural(len(s.topics), 'topic')}, {plural(s.n_partitions, 'partition')}, "
-            f"{plural(s.n_replicas, 'replica')}"
+            f"{plural(s.n_replicas, 'replica')}{_origin(plan)}"
         ),
         "verdict": escape(verdict(plan)),
         "tone": "broken" if any(g.hard for g in unmet) else "open" if unmet else "good",
@@ -70,7 +71,7 @@ def html_report(plan: Plan, *, title: str | None = None) -> str:
         "remarks": page.remarks(plan),
         "goals": page.goals(plan),
         "honesty": page.limitations(plan),
-        "actions_note": page.actions_note(plan),
+        "actions_note": page.duration(plan) + page.actions_note(plan),
         "action_rows": page.action_rows(plan),
         "data": page.data(facts),
     }
@@ -114,6 +115,16 @@ def before_after_svg(plan: Plan, columns: tuple[str, ...] = ("cpu", "network_out
         f'<text class="note" x="42" y="22">Worst broker as a multiple of its fair share; '
         f"green: the goal; colours: racks</text>{''.join(parts)}</svg>\n"
     )
+
+
+def _origin(plan: Plan) -> str:
+    """Which cluster it is, and when it was looked at, as far as that is known."""
+    s = plan.snapshot
+    name = "" if s.cluster_id is None else f"; cluster {escape(s.cluster_id)}"
+    if s.taken_ms is None:
+        return name
+    at = datetime.fromtimestamp(s.taken_ms / 1000, UTC)
+    return f"{name}; as of {at:%Y-%m-%d %H:%M} UTC"
 
 
 def chart_style() -> str:

@@ -25,13 +25,15 @@ from balancer.report.facts import ColumnFacts, Facts, rack_ratios
 from cluster_model.snapshot import Ints
 from cluster_model.units import column_title
 from metrics_reporter.documents import printable
-from metrics_reporter.quantities import cost_amount, plural, times
+from metrics_reporter.quantities import amount, cost_amount, period, plural, times
 
 ACTIONS = 2000  # embedded for the search box
 ACTIONS_FIRST = 40  # on paper, and where scripts do not run
 EFFECTS = 4  # of an action, the strongest
 RACKS = 40
 _CHART_WIDTH = 540
+# Bytes/s that a broker may receive, for which the report states a time.
+THROTTLES = (20e6, 50e6, 200e6)
 
 KINDS = {
     "move": "move",
@@ -404,6 +406,26 @@ def actions_note(plan: Plan) -> str:
     return (
         f"<p>{text} Why: each goal the step serves, and by how much it raises the lower of the "
         "contentments it touches (+), or what it costs (−).</p>"
+    )
+
+
+def duration(plan: Plan) -> str:
+    """The least time that copying takes at some throttles; empty if nothing is copied."""
+    s, rows = plan.snapshot, plan.rows
+    if plan.summary.cost_unit != "bytes":
+        return ""
+    comes = (rows.target >= 0) & (rows.target != rows.source)
+    received = np.bincount(rows.target[comes], rows.cost[comes], s.n_brokers)
+    most = int(np.argmax(received))
+    if not received[most] > 0:
+        return ""
+    said = ", ".join(
+        f"{period(received[most] / rate)} at {amount(rate, 'B/s')}" for rate in THROTTLES
+    )
+    return (
+        f"<p>Broker {escape(str(s.broker_ids[most]))} receives most, "
+        f"{amount(received[most])}. Carrying out the plan takes at least {said}, the throttle of "
+        "each broker.</p>"
     )
 
 

@@ -88,13 +88,17 @@
     every: effects.map(effect).join(" "),
     helps: effects.reduce((sum, [, value]) => sum + Math.max(value, 0), 0),
   }));
+  // the id of a broker stands for the broker, not for every number that contains it
+  const ids = new Set(data.brokers.map((id) => String(id).toLowerCase()));
+  const end = (text) => ids.has(text) ? text : text.slice(0, text.lastIndexOf(" /"));
+  for (const a of actions) a.ends = new Set(a.route.toLowerCase().split("→").map((text) => end(text.trim())));
   for (const a of actions) a.text = `${a.kind} ${a.name} ${a.route} ${a.every}`.toLowerCase();
   const orders = { cost: (a, b) => b.cost - a.cost, helps: (a, b) => b.helps - a.helps, step: (a, b) => a.step - b.step };
   const PAGE = 100;
   let shown = PAGE;
   const render = () => {
     const words = $("search").value.toLowerCase().split(/\s+/).filter(Boolean);
-    const hits = actions.filter((a) => words.every((word) => a.text.includes(word))).sort(orders[$("sort").value]);
+    const hits = actions.filter((a) => words.every((word) => ids.has(word) ? a.ends.has(word) : a.text.includes(word))).sort(orders[$("sort").value]);
     const body = document.createDocumentFragment();
     for (const a of hits.slice(0, shown)) {
       const row = body.appendChild(document.createElement("tr"));

@@ -26,6 +26,7 @@ from balancer.report.facts import gather, rack_ratios
 from balancer.report.page import ACTIONS, chosen_actions
 from cluster_model import synthetic_snapshot
 from cluster_model.placement import Placement
+from metrics_reporter.quantities import amount, period
 
 VOID = {"meta", "input", "br", "link", "img", "hr"}
 NASTY = "</script><script>alert('x')</script>&amp;\"<b>"
@@ -378,6 +379,24 @@ def test_keys_read_out_brokers_and_the_search_finds_actions(
     assert "0 of 0 shown" in dom
 
 
+@pytest.mark.browser
+def test_the_search_for_a_broker_finds_that_broker_alone(browser: str, tmp_path: Path) -> None:
+    cluster = synthetic_snapshot(brokers=12, partitions=180, racks=3)
+    found = Balancer("default").propose(cluster)
+    text = html_report(found)
+    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
+    hands = """<script>
+    const search = document.getElementById("search");
+    search.value = "1";
+    search.dispatchEvent(new Event("input"));
+    </script></body>"""
+    dom = _dom(browser, text.replace("</body>", hands), tmp_path)
+    ends = [{a.source, a.destination} for a in found.actions]
+    assert any({10, 11, 12} & of and 1 not in of for of in ends)
+    expected = sum(1 in of for of in ends)
+    assert f"of {expected:,} shown" in dom
+
+
 def test_a_script_smuggled_into_a_page_does_not_run(
     browser: str, plan: Plan, tmp_path: Path
 ) -> None:
@@ -387,3 +406,20 @@ def test_a_script_smuggled_into_a_page_does_not_run(
     dom = _dom(browser, smuggled, tmp_path)
     assert "data-owned" not in dom
     assert 'data-ready="yes"' in dom
+
+
+def test_the_time_that_copying_takes_at_least(plan: Plan) -> None:
+    received: dict[int | str, float] = {}
+    for a in plan.actions:
+        if a.destination is not None and a.destination != a.source:
+            received[a.destination] = received.get(a.destination, 0.0) + a.cost
+    broker = max(received, key=lambda b: received[b])
+    text = Page(html_report(plan)).text
+    assert f"Broker {broker} receives most, {amount(received[broker])}." in text
+    assert f"{period(received[broker] / 50e6)} at 50 MB/s" in text
+
+
+def test_the_page_names_its_cluster_and_time(plan: Plan) -> None:
+    named = replace(plan.snapshot, cluster_id="<b>north</b>", taken_ms=1_700_000_000_000)
+    text = Page(html_report(Balancer("default").propose(named))).text
+    assert "cluster <b>north</b>; as of 2023-11-14 22:13 UTC" in text

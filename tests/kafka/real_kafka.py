@@ -118,6 +118,9 @@ class KafkaCluster:
     directory
         Where data and logs go; a new temporary directory unless given. The data are
         removed at the end, the logs (``broker-0.log``, ...) stay.
+    first_port
+        Port of broker 0; the others, the controller and the exporters have the next ones. Free
+        ports unless given.
     """
 
     def __init__(
@@ -130,6 +133,7 @@ class KafkaCluster:
         properties: Mapping[str, str] | None = None,
         exporter: bool = False,
         directory: Path | None = None,
+        first_port: int | None = None,
     ) -> None:
         if not 1 <= brokers <= 6:
             raise ValueError(f"brokers: {brokers} found, 1 to 6 expected")
@@ -146,10 +150,10 @@ class KafkaCluster:
         self._properties = dict(properties or {})
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._printed_before: dict[int, int] = {}
-        *self._ports, self._controller_port = _free_ports(brokers + 1)
-        self._exporter_ports = (
-            _free_ports(brokers, [*self._ports, self._controller_port]) if exporter else []
-        )
+        count = brokers + 1 + (brokers if exporter else 0)
+        ports = _free_ports(count) if first_port is None else _fixed_ports(first_port, count)
+        self._ports, self._controller_port = ports[:brokers], ports[brokers]
+        self._exporter_ports = ports[brokers + 1 :]
 
     @property
     def bootstrap(self) -> str:
@@ -371,7 +375,22 @@ class KafkaCluster:
         return "\n".join(self.log(i).read_text(errors="replace").splitlines()[-20:])
 
 
-def _free_ports(count: int, taken: Sequence[int] = ()) -> list[int]:
+def _fixed_ports(first: int, count: int) -> list[int]:
+    ports = list(range(first, first + count))
+    for port in ports:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except (OSError, OverflowError):
+                raise RealKafkaError(
+                    f"port {port} cannot be used ({count} are needed, from {first} on): end what "
+                    "uses it, or name another first port: make kafka PORT=19092"
+                ) from None
+    return ports
+
+
+def _free_ports(count: int) -> list[int]:
     # Below the range that outgoing connections are given, so that none of those
     # takes a port between this moment and the broker's start.
     ports: list[int] = []
@@ -382,6 +401,6 @@ def _free_ports(count: int, taken: Sequence[int] = ()) -> list[int]:
                 probe.bind((HOST, port))
             except OSError:
                 continue
-        if port not in ports and port not in taken:
+        if port not in ports:
             ports.append(port)
     return ports
