@@ -342,8 +342,8 @@ def _sentence(
     why = {
         "certificate": f"fewer cannot ({least.reason or 'one must stay'})",
         "minimum": f"{asked.kind.min_brokers} is the minimum asked for",
-        "search": f"with one fewer, no plan was found for {plural(tried, 'choice')} of brokers "
-        f"(fewer than {least.number} cannot)",
+        "search": f"with one fewer, no plan was found for {plural(tried, 'choice')} of brokers, "
+        f"which proves nothing: {number} is an upper bound, and {least.number} a lower one",
         "every choice": "with one fewer, no choice of brokers has room"
         if not tried
         else "with one fewer, no plan was found for any choice of brokers with room: "

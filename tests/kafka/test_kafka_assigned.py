@@ -37,8 +37,13 @@ PARTITIONS = 6
 # What a consumer is said to process; it does more, so that it can catch up.
 CAPACITY = 100
 SLA = 5.0
-# No event waits longer: a lease, the start of a process, the SLA, and much for a slow machine.
-BOUND = 60.0
+INTERVAL, WINDOW, REACTION = 1.0, 5.0, 3.0
+# What no model knows of a shared machine: how long processes start, the election of a controller,
+# heartbeats and polls.
+MARGIN = 15.0
+# No event waits longer. The model: its reader is dead until its lease is over, or there are too few
+# consumers until the window shows it, a round decides and the change takes effect; then the SLA.
+BOUND = ControlSettings().wait_seconds + WINDOW + INTERVAL + REACTION + SLA + MARGIN
 _CONSUMER = f"""
 import json, os, signal, sys, time
 from balancer.autoscaling.assigned import AssignedConsumer
@@ -225,7 +230,8 @@ def start(kafka_cluster: KafkaCluster, topic: str, ends: ExitStack) -> Callable[
             [sys.executable, "-c", "from balancer.cli import main; main()", "autoscale", "run",
              "--bootstrap-server", kafka_cluster.bootstrap, "--group", f"{topic}-readers",
              "--topics", topic, *known, "--assignor", "assigned", "--json",
-             "--interval", "1s", "--window", "5s", "--reaction-time", "3s",
+             "--interval", f"{INTERVAL:g}s", "--window", f"{WINDOW:g}s",
+             "--reaction-time", f"{REACTION:g}s",
              "--sla", f"{SLA:g}s", "--down-cooldown", "5s", "--maximum", "6",
              *map(str, words)],
             stdout=subprocess.PIPE,
@@ -433,7 +439,7 @@ def test_a_controller_that_never_decides_goes_on_with_what_the_last_one_has_said
             ends.callback(processes[name].wait)
             ends.callback(processes[name].kill)
         reads(first, {name: [] for name in names})
-        assert first.assign(seen, Decision(group.consumer, reason="as it is"))
+        assert first.assign(seen, Decision(consumer=group.consumer, reason="as it is"))
         reads(first, held)
     processes["a"].kill()
     # for longer than a lease there is no controller, and nobody reads

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ from real_kafka import KafkaCluster
 from typer.testing import CliRunner
 
 from balancer import PlanDocument
+from balancer.autoscaling.assigned import AssignedConsumer, GroupController
+from balancer.autoscaling.errors import AutoscalingError, NotYetError
 from balancer.cli.app import app
 from balancer.execution import Executor, Limits, Outcome
 from balancer.execution.cluster import ConfigResource, Kafka, Key
@@ -46,8 +50,8 @@ def allow(guarded: KafkaCluster) -> Iterator[Callable[[str, str], None]]:
         ResourceType,
     )
 
-    def create(operation: str, kind: str) -> None:
-        name = {"topic": TOPIC, "group": GROUP}.get(kind, "kafka-cluster")
+    def create(operation: str, kind: str, name: str | None = None) -> None:
+        name = name or {"topic": TOPIC, "group": GROUP}.get(kind, "kafka-cluster")
         with admin_client(guarded.bootstrap, ADMIN, timeout=30) as ask:
             grant(ask, "ann", kind.upper(), name, operation)
 
@@ -180,3 +184,37 @@ def test_a_missing_right_to_look_at_a_group_is_one_sentence(
         "--topics", TOPIC, "--capacity", "100", "--command", "true", "--once",
     )  # fmt: skip
     assert missing in line
+
+
+class Vote:
+    """A vote that is always held."""
+
+    acting, epoch = True, 1
+
+
+def test_the_documented_rights_suffice_for_the_control_topic(
+    guarded: KafkaCluster, allow: Callable[..., None]
+) -> None:
+    control = f"counterpoise-control-{GROUP}"
+
+    def controller() -> GroupController:
+        return GroupController(guarded.bootstrap, GROUP, Vote(), 2, properties=ANN)
+
+    with pytest.raises(AutoscalingError, match=f"topic {control} at .* cannot be created: "):
+        controller().start()
+    for operation in ("CREATE", "READ", "WRITE"):
+        allow(operation, "topic", control)
+    allow("READ", "topic")
+    allow("READ", "group")
+    with (
+        controller() as speaks,
+        AssignedConsumer(guarded.bootstrap, GROUP, "a", properties=ANN) as consumer,
+    ):
+        found: dict[str, object] = {}
+        deadline = time.monotonic() + 60.0
+        while not found and time.monotonic() < deadline:
+            # one that does not poll sends no heartbeats
+            assert list(consumer.poll(0.1)) == []
+            with suppress(NotYetError):
+                found = dict(speaks.members())
+        assert found == {"a": []}
