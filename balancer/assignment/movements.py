@@ -151,9 +151,13 @@ def move_standbys(draft: Draft, lags: Lags, warmups: Warmups) -> int:
         standbys = draft.standbys[task]
         if task != last:
             held = {*standbys, int(draft.active[task])}
-            caught_up, ranking, last = lags.caught_up(task), None, task
-        source = copies.queue.poll([i for i in caught_up if i not in held])
-        if source is None:
+            # A standby that is behind never becomes one of these.
+            candidates = [i for i in lags.caught_up(task) if i not in held]
+            ranking, last = None, task
+        source = copies.queue.poll(candidates)
+        if source is not None:
+            candidates.remove(source)
+        else:
             ranking = ranking or lags.ranking(task)
             source = ranking.closest(target, held)
         if source is None:
