@@ -434,7 +434,7 @@ def test_a_controller_that_never_decides_goes_on_with_what_the_last_one_has_said
     with controller(1) as first:
         for name in names:
             processes[name] = subprocess.Popen(
-                command, env={**environment(), "COUNTERPOISE_CONSUMER": name}
+                command, env={**python_environment(), "COUNTERPOISE_CONSUMER": name}
             )
             ends.callback(processes[name].wait)
             ends.callback(processes[name].kill)
