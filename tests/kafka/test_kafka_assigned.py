@@ -364,6 +364,8 @@ def test_controllers_that_are_killed_or_frozen_change_nothing_for_consumers(
     held_from = time.monotonic()
     wait_for(lambda: bool(second.last()), 60.0, lambda: second.rounds[-4:])
     taken_over = time.monotonic()
+    # the new controller decides by its own short look at the load, and may move something
+    moved = int(second.last()["moves"])
     first.process.send_signal(signal.SIGCONT)
     load.rates = [10.0, 60.0, 10.0, 50.0, 10.0, 40.0]
     time.sleep(chance.uniform(2.0, 5.0))
@@ -386,9 +388,9 @@ def test_controllers_that_are_killed_or_frozen_change_nothing_for_consumers(
     written.check_one_reader()
     written.check_nothing_lost(load.sent)
     written.check_bound()
-    # a consumer goes on while controllers change
+    # a consumer goes on while controllers change, apart from what the new one has decided
     held = [s for s in written.stays if s.began < held_from and s.ended > taken_over]
-    assert len(held) == PARTITIONS
+    assert PARTITIONS - moved <= len(held) <= PARTITIONS
     assert not [id_ for id_ in written.processes if alive(id_)]
 
 
