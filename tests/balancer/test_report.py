@@ -379,7 +379,6 @@ def test_keys_read_out_brokers_and_the_search_finds_actions(
     assert "0 of 0 shown" in dom
 
 
-@pytest.mark.browser
 def test_the_search_for_a_broker_finds_that_broker_alone(browser: str, tmp_path: Path) -> None:
     cluster = synthetic_snapshot(brokers=12, partitions=180, racks=3)
     found = Balancer("default").propose(cluster)
