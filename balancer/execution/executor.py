@@ -238,6 +238,8 @@ class Executor:
             If the brokers do not answer, or refuse.
         """
         self._stop.clear(self._limits.stop_timeout)
+        # A pause and other limits were for the execution that ended.
+        self.steering.clear()
         if self._owner is None and not self._journal.path.exists():
             return None
         with self._journal.locked():
