@@ -21,6 +21,8 @@ ROLES: tuple[Role, ...] = ("viewer", "operator", "admin")
 ANONYMOUS = "anonymous"
 # Names in records of what nobody, and what the controller itself, has asked for.
 RESERVED = frozenset({ANONYMOUS, CONTROLLER})
+# Settings with secrets in them.
+_SECRET = ("users", "tokens", "tls")
 
 
 class _Part(BaseModel):
@@ -226,6 +228,9 @@ def load_server_settings(path: Path | None) -> ServerSettings:
     try:
         return ServerSettings.model_validate(dict(content))
     except ValidationError as error:
-        raise ServerError(
-            f"server settings {path}: {first_problem(error, hide=('password', 'sha256'))}"
-        ) from None
+        # A misplaced or misspelt setting may be a secret, too.
+        hide = [
+            *_SECRET,
+            *(str(name) for name in content if name not in ServerSettings.model_fields),
+        ]
+        raise ServerError(f"server settings {path}: {first_problem(error, hide=hide)}") from None
