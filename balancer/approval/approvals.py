@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from balancer.approval.policy import ApprovalPolicy
-from balancer.approval.proposal import PENDING, Approval, ApprovalError, KeptProposal
+from balancer.approval.proposal import ID_DIGITS, PENDING, Approval, ApprovalError, KeptProposal
 from balancer.approval.store import ProposalStore
 from balancer.planning.document import PlanDocument
 from balancer.planning.plan import Plan
@@ -104,7 +104,7 @@ class Approvals:
         assert stated is not None
         digest = stated[1]
         proposal = KeptProposal(
-            id=digest[:12],
+            id=digest[:ID_DIGITS],
             digest=digest,
             made=now,
             expires=now + policy.expire_after,
@@ -116,7 +116,10 @@ class Approvals:
         )
         with self._lock:
             known = {p.id: p for p in self._store.all()}
-            if (same := known.get(proposal.id)) is not None and same.state in PENDING:
+            if (same := known.get(proposal.id)) is not None and same.state in (
+                *PENDING,
+                "executing",
+            ):
                 return same
             if by == CONTROLLER:
                 for other in known.values():
@@ -156,20 +159,23 @@ class Approvals:
                 )
             if kept.state != "open":
                 raise ApprovalError(f"proposal {kept.id}: is {kept.state}, open expected")
-            if kept.needed > 1 and by == kept.by:
+            # Of the policy when it was made and the one of now, the stricter counts.
+            needed = max(kept.needed, self._policy().reviewers)
+            if needed > 1 and by == kept.by:
                 raise ApprovalError(
                     f"proposal {kept.id}: {by} asked for it; with approval.reviewers = "
-                    f"{kept.needed} others have to approve it"
+                    f"{needed} others have to approve it"
                 )
             if any(a.by == by for a in kept.approvals):
                 raise ApprovalError(
                     f"proposal {kept.id}: {by} has approved it already; it needs "
-                    f"{kept.needed - len(kept.approvals)} more, of another person"
+                    f"{needed - len(kept.approvals)} more, of another person"
                 )
             given = (*kept.approvals, Approval(by=by, at=self._clock(), why=why))
             return {
                 "approvals": given,
-                "state": "approved" if len(given) >= kept.needed else "open",
+                "needed": needed,
+                "state": "approved" if len(given) >= needed else "open",
             }
 
         self.expire()
@@ -216,7 +222,11 @@ class Approvals:
 
     def ended(self, identity: str, state: str, outcome: dict[str, Any]) -> None:
         """Record how the execution of a proposal ended, or why it did not start."""
-        self._change_if(identity, "executing", {"state": state, "outcome": outcome})
+        with self._lock:
+            if self._store.get(identity).state != "executing":
+                return
+            ended = self._store.end(identity, {"state": state, "outcome": outcome})
+        self.changed(ended)
 
     def expire(self) -> None:
         """End proposals whose time is over."""

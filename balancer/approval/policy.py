@@ -44,10 +44,12 @@ class MaintenanceWindow(BaseModel):
     @field_validator("start", "end", mode="before")
     @classmethod
     def _time_of_day(cls, value: object) -> object:
-        # YAML reads 22:00 as the number 1320.
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 24 * 60:
-            return time(value // 60, value % 60)
-        return value
+        # YAML reads 22:00 as the number 1320, and 22:00:00 as 79200.
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 60 * 60:
+            if value > 24 * 60:
+                raise ValueError("a time like 22:00 expected, at most 24:00")
+            return time(value // 60 % 24, value % 60)
+        return time() if value in ("24:00", "24:00:00") else value
 
     @field_validator("start", "end")
     @classmethod

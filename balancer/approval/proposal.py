@@ -20,6 +20,8 @@ ProposalState = Literal[
     "expired",
     "superseded",
 ]
+# Digits of the digest that are a proposal's id.
+ID_DIGITS = 12
 # States that can still change.
 PENDING: frozenset[str] = frozenset({"open", "approved"})
 

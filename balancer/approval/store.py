@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import logging
+import re
 import threading
+import zlib
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +14,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from balancer.approval.proposal import PENDING, ApprovalError, KeptProposal
+from balancer.approval.proposal import ID_DIGITS, PENDING, ApprovalError, KeptProposal
 from balancer.planning.document import PlanDocument
 from cluster_model.files import write_atomically
 from metrics_reporter.documents import first_problem, shown
 
 log = logging.getLogger("counterpoise.approval")
 _READ = 4
+
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class ProposalStore:
@@ -79,7 +83,7 @@ class ProposalStore:
                 assert self._directory is not None
                 packed = self._plan_file(identity).read_bytes()
             return gzip.decompress(packed).decode()
-        except (OSError, EOFError, UnicodeError) as error:
+        except (OSError, EOFError, UnicodeError, zlib.error) as error:
             raise ApprovalError(
                 f"proposal {kept.id}: its plan cannot be read: {error}", missing=True
             ) from None
@@ -122,6 +126,8 @@ class ProposalStore:
                 self._plans[proposal.id] = packed
             else:
                 write_atomically(self._plan_file(proposal.id), lambda f: f.write(packed))
+            # Proposed again: it is the newest.
+            self._kept.pop(proposal.id, None)
             self._put(proposal)
             ended = [p.id for p in self._kept.values() if p.state not in (*PENDING, "executing")]
             for old in ended[: max(0, len(self._kept) - keep)]:
@@ -130,11 +136,36 @@ class ProposalStore:
     def change(
         self, identity: str, change: Callable[[KeptProposal], dict[str, Any]]
     ) -> KeptProposal:
-        """Change fields of a proposal as one step; an exception of `change` changes nothing."""
+        """Change fields of a proposal as one step; an exception of `change` changes nothing.
+
+        Raises
+        ------
+        ApprovalError
+            If there is none, or its record cannot be written; then nothing is changed.
+        """
         with self._lock:
             kept = self.get(identity)
             changed = kept.model_copy(update=change(kept))
-            self._put(changed)
+            try:
+                self._put(changed)
+            except OSError as error:
+                raise ApprovalError(
+                    f"proposal {kept.id}: its record cannot be written: {error.strerror or error}"
+                ) from None
+            return changed
+
+    def end(self, identity: str, fields: dict[str, Any]) -> KeptProposal:
+        """Change fields of a proposal whose execution has ended, even if nothing can be written.
+
+        After a restart, a proposal whose end was not written is ``interrupted``.
+        """
+        with self._lock:
+            changed = self.get(identity).model_copy(update=fields)
+            try:
+                self._put(changed)
+            except OSError as error:
+                log.error("proposal %s: its end cannot be written: %s", changed.id, error)
+                self._kept[changed.id] = changed
             return changed
 
     def _put(self, proposal: KeptProposal) -> None:
@@ -161,8 +192,13 @@ class ProposalStore:
         found = []
         for path in directory.glob("*.json"):
             try:
-                found.append(KeptProposal.model_validate_json(path.read_bytes()))
-            except (OSError, ValidationError) as error:
+                record = KeptProposal.model_validate_json(path.read_bytes())
+                if path.stem != record.id or not record.digest.startswith(record.id):
+                    raise ValueError("it is the record of another proposal")
+                if not _DIGEST.fullmatch(record.digest) or len(record.id) != ID_DIGITS:
+                    raise ValueError("its digest is none")
+                found.append(record)
+            except (OSError, ValueError) as error:
                 log.warning(
                     "proposals: %s is ignored, since it cannot be read (%s)",
                     path,

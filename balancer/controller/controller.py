@@ -489,7 +489,10 @@ class Controller:
                 return beside
         if not judging:
             return Decision(now, "standby", self._standby, findings=findings)
-        if self._executes and (approved := self.approvals.next_approved()) is not None:
+        self.approvals.expire()
+        # The look may have taken long, and the end may have been asked for meanwhile.
+        may_start = self._executes and not self._stopping.is_set()
+        if may_start and (approved := self.approvals.next_approved()) is not None:
             return self._start_approved(approved, view, findings)
         return self._decide(view, findings, cooling)
 
@@ -831,7 +834,7 @@ class Controller:
         else:
             self.metrics.moved(outcome)
             if (self._cut and outcome.state == "done") or (
-                self._paused and outcome.state == "stopped"
+                not self.settings.execute and outcome.state == "stopped"
             ):
                 # The rest belongs to the same finding, and follows without a cool-down.
                 self._cooldown.forget(work.cause)
@@ -890,7 +893,7 @@ class Controller:
         self, work: Work, findings: tuple[Finding, ...], now: float
     ) -> tuple[str, str] | None:
         """Why the execution has to end now, and for which detector; None if it may continue."""
-        if self._paused:
+        if not self.settings.execute:
             return "the settings pause executions", work.cause
         silent = now - self._heard
         if silent > self.settings.silence_timeout:

@@ -23,7 +23,13 @@ from balancer.execution.recovery import reconstructed_execution, superseded
 from balancer.execution.run import Run, still_moving, still_moving_sentence
 from balancer.execution.steering import Steering
 from balancer.execution.stop import Stop
-from balancer.execution.targets import PlanReading, Target, demoted_brokers, read_plan
+from balancer.execution.targets import (
+    PlanReading,
+    Target,
+    changed_since,
+    demoted_brokers,
+    read_plan,
+)
 from balancer.execution.tasks import Task, make_tasks
 from balancer.planning.document import PlanDocument
 from balancer.planning.plan import Plan
@@ -142,7 +148,8 @@ class Executor:
         Raises
         ------
         ChangedClusterError
-            If any partition is no longer as the plan expects; nothing was done.
+            If any partition is no longer as the plan expects, something else reassigns it, or a
+            broker that receives replicas is not there; nothing was done.
         ExecutionError, KafkaSourceError
             As :meth:`execute`.
         """
@@ -165,9 +172,7 @@ class Executor:
                 # A plan that is refused in any case need not wait for the vote.
                 self._identify(plan, cluster, cluster_id)
                 fence.begin()
-                reading = self._read(plan, cluster)
-                if exactly and (changed := [*reading.problems, *reading.gone]):
-                    raise ChangedClusterError(changed)
+                reading = self._read(plan, cluster, exactly=exactly)
                 left: list[throttle.ThrottleConfig] = []
                 moving: list[Task] = []
                 if old is not None and not old.closed:
@@ -197,7 +202,10 @@ class Executor:
                     ],
                     epoch=fence.epoch,
                 )
-                return self._run(cluster, recorded, progress, reading)
+                try:
+                    return self._run(cluster, recorded, progress, reading)
+                finally:
+                    self.steering.clear()
 
     def recover(
         self,
@@ -238,6 +246,8 @@ class Executor:
             If the brokers do not answer, or refuse.
         """
         self._stop.clear(self._limits.stop_timeout)
+        # A pause and other limits were for the execution that ended.
+        self.steering.clear()
         if self._owner is None and not self._journal.path.exists():
             return None
         with self._journal.locked():
@@ -508,12 +518,16 @@ class Executor:
         document = plan.document() if isinstance(plan, Plan) else plan
         check_identity(document, cluster_id, cluster.identity())
 
-    def _read(self, plan: Plan | PlanDocument, cluster: ClusterClient) -> PlanReading:
+    def _read(
+        self, plan: Plan | PlanDocument, cluster: ClusterClient, *, exactly: bool = False
+    ) -> PlanReading:
         """What the plan asks for, with the location and size of replicas on disk."""
         document = plan.document() if isinstance(plan, Plan) else plan
         topics = sorted({a.topic for a in document.actions})
         view = cluster.view(None if demoted_brokers(plan) else topics)
         reading = read_plan(plan, view)
+        if exactly and (changed := changed_since(document, reading, view)):
+            raise ChangedClusterError(changed)
         held = cluster.held(
             (w.key, b) for w in reading.targets for b in w.origin if b in view.brokers
         )

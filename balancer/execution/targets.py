@@ -124,6 +124,36 @@ def read_plan(plan: Plan | PlanDocument, view: ClusterView) -> PlanReading:
     return reading
 
 
+def changed_since(plan: PlanDocument, reading: PlanReading, view: ClusterView) -> list[str]:
+    """Why a plan cannot be executed exactly as it is, one sentence each; empty if it can.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    reading
+        The plan as :func:`read_plan` reads it.
+    view
+        The same as for :func:`read_plan`.
+    """
+    found = [*reading.problems, *reading.gone]
+    receiving = {a.destination for a in plan.actions if isinstance(a.destination, int)}
+    found += [
+        f"broker {broker}, which the plan moves replicas or leaders to, is not there"
+        for broker in sorted(receiving - view.brokers)
+    ]
+    for target in reading.targets:
+        now, made_for = view.partitions[target.key], plan.replicas.get(str(target.key))
+        if now.moving:
+            found.append(f"{target.key}: something else is reassigning it")
+        elif made_for is not None and {*made_for} != {*now.settled}:
+            found.append(
+                f"{target.key}: the plan was made for replicas on "
+                f"{_list(_numbers(made_for) or ())}, but they are on {_list(now.settled)}"
+            )
+    return found
+
+
 def _check_ids(document: PlanDocument) -> None:
     """Raise PlanError for a plan whose brokers have names: Kafka's brokers have numbers."""
     named = [b for a in document.actions for b in (a.source, a.destination) if isinstance(b, str)]

@@ -15,13 +15,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from balancer.server.settings import ROLES, Role, ServerSettings
+from balancer.server.settings import ANONYMOUS, RESERVED, ROLES, Role, ServerSettings
 
-ANONYMOUS = "anonymous"
+_LONGEST_NAME = 200
 # Cost of a password's hash: about 50 ms and 16 MiB.
 _SCRYPT = {"n": 2**14, "r": 8, "p": 1}
 # Right passwords are remembered by a keyed hash, since a page sends them with each request.
 _REMEMBERED = 256
+# Wrong credentials are counted for the last minute, of the addresses that sent some last.
+_MINUTE = 60.0
+_ADDRESSES = 10_000
+_WRONG = "wrong credentials, or expired ones"
 
 
 class AccessError(Exception):
@@ -102,12 +106,12 @@ class Access:
         self._lock = threading.Lock()
         # What a wrong user name costs, so that time does not tell which names exist.
         self._nobody = hash_password("nobody")
-        self._failures: dict[str, list[float]] = {}
+        self._failures: OrderedDict[str, list[float]] = OrderedDict()
 
-    def actor(
+    def known(
         self, headers: Mapping[str, str], address: str, certificate: str | None = None
-    ) -> Actor:
-        """Who sends a request.
+    ) -> Actor | None:
+        """Who sends a request; None if a password has to be checked first (see `by_password`).
 
         Parameters
         ----------
@@ -126,18 +130,21 @@ class Access:
         settings = self._settings
         if (by_proxy := self._from_proxy(headers, address)) is not None:
             return by_proxy
-        stated = headers.get("authorization", "")
-        if stated:
-            self._check_rate(address)
-            kind, _, value = stated.partition(" ")
-            found = None
-            if kind.lower() == "basic":
-                found = self._by_password(value.strip())
-            elif kind.lower() == "bearer":
-                found = self._by_token(value.strip())
+        if "authorization" in headers:
+            kind, value = _authorization(headers)
+            if kind == "basic" and (stated := _password(value)) is not None:
+                name, password = stated
+                user = settings.users.get(name)
+                with self._lock:
+                    if user is not None and self._known.get(self._mark(name, password)) == (
+                        user.password
+                    ):
+                        return Actor(name, user.role)
+                return None
+            found = self._by_token(value) if kind == "bearer" else None
             if found is None:
-                self._failed(address)
-                raise AccessError("wrong credentials, or expired ones")
+                self._attempt(address)
+                raise AccessError(_WRONG)
             return found
         if certificate is not None and settings.tls is not None:
             role = settings.tls.roles.get(certificate)
@@ -147,6 +154,31 @@ class Access:
             raise AccessError("credentials needed")
         return Actor(ANONYMOUS, self._open)
 
+    def by_password(self, headers: Mapping[str, str], address: str) -> Actor:
+        """Who sends a request with a password; takes some 50 ms of a processor.
+
+        Raises
+        ------
+        AccessError
+            If it is wrong, or the address has sent too many wrong ones.
+        """
+        stated = _password(_authorization(headers)[1])
+        # Counted before it is checked: many at once count as much as one after the other.
+        attempt = self._attempt(address)
+        if stated is not None:
+            name, password = stated
+            user = self._settings.users.get(name)
+            right = is_password(password, self._nobody if user is None else user.password)
+            if right and user is not None:
+                with self._lock:
+                    self._known[self._mark(name, password)] = user.password
+                    while len(self._known) > _REMEMBERED:
+                        self._known.popitem(last=False)
+                    if attempt in (failures := self._failures.get(address, [])):
+                        failures.remove(attempt)
+                return Actor(name, user.role)
+        raise AccessError(_WRONG)
+
     def _from_proxy(self, headers: Mapping[str, str], address: str) -> Actor | None:
         proxy = self._settings.proxy
         if proxy is None:
@@ -154,6 +186,8 @@ class Access:
         name = headers.get(proxy.user_header.lower(), "").strip()
         if not name or not _within(address, proxy.addresses):
             return None
+        if name in RESERVED or len(name) > _LONGEST_NAME or not name.isprintable():
+            raise AccessError("this user name cannot be used")
         groups = headers.get((proxy.role_header or "").lower(), "").split(",")
         roles = [proxy.roles[g.strip()] for g in groups if g.strip() in proxy.roles]
         role = max(roles, key=ROLES.index) if roles else proxy.role
@@ -161,28 +195,8 @@ class Access:
             raise AccessError("no role for this user")
         return Actor(name, role)
 
-    def _by_password(self, encoded: str) -> Actor | None:
-        try:
-            name, separator, password = (
-                base64.b64decode(encoded, validate=True).decode().partition(":")
-            )
-        except (ValueError, binascii.Error):
-            return None
-        if not separator:
-            return None
-        user = self._settings.users.get(name)
-        stated = self._nobody if user is None else user.password
-        mark = hmac.digest(self._key, f"{name}:{password}".encode(), "sha256")
-        with self._lock:
-            remembered = self._known.get(mark) == stated
-        if not remembered:
-            if not is_password(password, stated) or user is None:
-                return None
-            with self._lock:
-                self._known[mark] = stated
-                while len(self._known) > _REMEMBERED:
-                    self._known.popitem(last=False)
-        return None if user is None else Actor(name, user.role)
+    def _mark(self, name: str, password: str) -> bytes:
+        return hmac.digest(self._key, f"{name}:{password}".encode(), "sha256")
 
     def _by_token(self, token: str) -> Actor | None:
         digest = hashlib.sha256(token.encode()).hexdigest()
@@ -193,25 +207,34 @@ class Access:
                 found = Actor(name, known.role)
         return found
 
-    def _check_rate(self, address: str) -> None:
+    def _attempt(self, address: str) -> float:
+        """Count a failure of an address, and refuse it if there were too many; returns its time."""
         now, most = time.monotonic(), self._settings.rates.failures
         with self._lock:
-            recent = [t for t in self._failures.get(address, []) if now - t < 60]
-            if recent:
-                self._failures[address] = recent
-            else:
-                self._failures.pop(address, None)
+            recent = [t for t in self._failures.get(address, []) if now - t < _MINUTE]
             if len(recent) >= most:
                 raise AccessError("too many wrong credentials from this address; wait a minute")
+            self._failures[address] = [*recent, now]
+            self._failures.move_to_end(address)
+            while len(self._failures) > _ADDRESSES:
+                self._failures.popitem(last=False)
+        return now
 
-    def _failed(self, address: str) -> None:
-        now = time.monotonic()
-        with self._lock:
-            if len(self._failures) > 10_000:
-                self._failures = {
-                    a: times for a, times in self._failures.items() if now - times[-1] < 60
-                }
-            self._failures.setdefault(address, []).append(now)
+
+def _authorization(headers: Mapping[str, str]) -> tuple[str, str]:
+    """The kind of an Authorization header, in lower case, and its value."""
+    kind, _, value = headers.get("authorization", "").partition(" ")
+    return kind.lower(), value.strip()
+
+
+def _password(encoded: str) -> tuple[str, str] | None:
+    """Name and password of HTTP basic authentication; None if they cannot be read."""
+    try:
+        text = base64.b64decode(encoded, validate=True).decode()
+    except (ValueError, binascii.Error):
+        return None
+    name, separator, password = text.partition(":")
+    return (name, password) if separator else None
 
 
 def _within(address: str, networks: tuple[str, ...]) -> bool:

@@ -112,7 +112,9 @@ def _add_error_answers(app: FastAPI) -> None:
     """Answer every error with one sentence."""
 
     def answer(status: int, sentence: str) -> JSONResponse:
-        return JSONResponse({"error": sentence}, status)
+        # JSON can state half of a pair of surrogates, which UTF-8 cannot.
+        text = sentence.encode("utf-8", "backslashreplace").decode()
+        return JSONResponse({"error": text}, status)
 
     @app.exception_handler(RequestError)
     def request_error(request: Request, error: RequestError) -> JSONResponse:
@@ -129,17 +131,18 @@ def _add_error_answers(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     def validation_error(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
-        place = ".".join(str(step) for step in first["loc"])
+        place = ".".join(str(step) for step in first["loc"])[:200]
         found = "" if first["type"] == "missing" else f"{shown(first.get('input'))} found, "
         return answer(422, f"{place}: {found}{first['msg']}")
 
     @app.exception_handler(HTTPException)
     def http_error(request: Request, error: HTTPException) -> JSONResponse:
-        sentence = f"{request.method} {shown(request.url.path)}: {error.detail}"
+        sentence = f"{request.method} {shown(request.scope['path'])}: {error.detail}"
         return answer(error.status_code, sentence)
 
     @app.exception_handler(Exception)
     def unexpected(request: Request, error: Exception) -> JSONResponse:
         number = uuid.uuid4().hex[:8]
-        log.exception("request %s failed: %s %s", number, request.method, request.url.path)
+        path = shown(request.scope["path"])
+        log.exception("request %s failed: %s %s", number, request.method, path)
         return answer(500, f"an internal error; the log has it under {number}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from balancer.server.access import Actor
+from balancer.server.errors import RequestError
 from metrics_reporter.documents import json_text
 
 log = logging.getLogger("counterpoise.audit")
@@ -44,7 +46,7 @@ class AuditLog:
 
         Raises
         ------
-        OSError
+        RequestError
             If it cannot be written: then the change must not be made.
         """
         entry = {
@@ -60,10 +62,27 @@ class AuditLog:
         log.info("%s", line)
         if self._path is None:
             return
-        with self._lock:
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            try:
-                os.write(descriptor, (line + "\n").encode())
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        try:
+            with self._lock:
+                _append(self._path, line)
+        except OSError as error:
+            log.error("the audit log %s cannot be written: %s", self._path, error)
+            raise RequestError(
+                "nothing was changed, since the audit log cannot be written: "
+                f"{error.strerror or type(error).__name__}",
+                503,
+            ) from None
+
+
+def _append(path: Path, line: str) -> None:
+    data = (line + "\n").encode()
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        before = os.fstat(descriptor).st_size
+        if os.write(descriptor, data) < len(data):
+            # A part of a line would spoil the next one.
+            os.ftruncate(descriptor, before)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable
 from typing import Any
+
+from starlette.concurrency import run_in_threadpool
 
 from balancer.server.errors import RequestError
 from metrics_reporter.documents import json_text
@@ -27,7 +30,10 @@ class Events:
     def __init__(self, most: int) -> None:
         self._most = most
         self._lock = threading.Lock()
-        self._followers: dict[asyncio.Queue[str | None], asyncio.AbstractEventLoop] = {}
+        # Weak: a stream whose client leaves before it starts is dropped without being closed.
+        self._followers: weakref.WeakKeyDictionary[
+            asyncio.Queue[str | None], asyncio.AbstractEventLoop
+        ] = weakref.WeakKeyDictionary()
         self._number = 0
 
     def publish(self, kind: str, data: Any) -> None:
@@ -77,7 +83,8 @@ class Events:
         self, queue: asyncio.Queue[str | None], first: Callable[[], Any]
     ) -> AsyncIterator[str]:
         try:
-            yield f"event: state\ndata: {json_text(first())}\n\n"
+            state = await run_in_threadpool(first)
+            yield f"event: state\ndata: {json_text(state)}\n\n"
             while True:
                 try:
                     text = await asyncio.wait_for(queue.get(), _HEARTBEAT_SECONDS)

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import threading
 import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from starlette.concurrency import run_in_threadpool
+import anyio
+import anyio.to_thread
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from balancer.server.access import ANONYMOUS, Access, AccessError, Actor
-from balancer.server.settings import Rates, ServerSettings
+from balancer.server.access import Access, AccessError
+from balancer.server.settings import ANONYMOUS, Rates, ServerSettings
+from metrics_reporter.documents import shown
 
 _SAFE = ("GET", "HEAD", "OPTIONS")
 # Answered without credentials: an orchestrator asks for them.
 _OPEN = ("/health/live", "/health/ready")
+# Headers that decide who is let in: two of them could be read in two ways.
+_ONCE = ("host", "origin", "authorization", "content-length", "transfer-encoding")
+# Passwords hashed at once: each takes some 50 ms of a processor.
+_HASHING = 1
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -85,7 +93,15 @@ class Guards:
         self._settings = settings
         self._access = access
         self._hosts = {h.lower() for h in settings.hosts}
-        self._any_host = not is_loopback(address) and not settings.hosts
+        self._local = is_loopback(address)
+        # A page of another site can only misuse what is open to requests without credentials.
+        self._any_host = not (
+            self._local or settings.hosts or settings.without_credentials is not None
+        )
+        proxy = settings.proxy
+        named = () if proxy is None else (proxy.user_header, proxy.role_header or "")
+        self._once = (*_ONCE, *(name.lower() for name in named if name))
+        self._hashing: anyio.CapacityLimiter | None = None
         rates: Rates = settings.rates
         self._requests = Budgets(rates.requests, rates.burst)
         self._changes = Budgets(rates.changes, rates.burst)
@@ -98,20 +114,27 @@ class Guards:
         request = Request(scope, receive)
         sent = _with_headers(send)
         refusal = self._misdirected(request)
-        if refusal is None and request.url.path not in _OPEN:
+        if refusal is None and scope["path"] not in _OPEN:
             refusal = await self._admit(request)
         if refusal is not None:
             await refusal(scope, receive, sent)
             return
-        await self._app(scope, _limited(receive, int(self._settings.max_body)), sent)
+        await self._app(scope, self._limited(receive), sent)
 
     def _misdirected(self, request: Request) -> JSONResponse | None:
         """The refusal of a request that another web site may have sent."""
+        for twice in self._once:
+            if len(request.headers.getlist(twice)) > 1:
+                return _refusal(400, f"header {twice}: found twice, once expected")
         host = request.headers.get("host", "")
-        name = (urlsplit(f"//{host}").hostname or "").lower()
-        if not (self._any_host or is_loopback(name) or name in self._hosts):
+        name = _host_name(host)
+        if name is None:
+            return _refusal(400, f"header host: {shown(host[:200])} found, a host name expected")
+        # Another site's page can be sent here under that site's name, never under an address.
+        by_address = not self._local and _is_address(name)
+        if not (self._any_host or by_address or is_loopback(name) or name in self._hosts):
             return _refusal(
-                421, f"host {name[:200]!r}: not one of this server's names (setting hosts)"
+                421, f"host {shown(name[:200])}: not one of this server's names (setting hosts)"
             )
         length = request.headers.get("content-length", "0")
         if not length.isdecimal() or int(length[:20]) > self._settings.max_body:
@@ -122,7 +145,7 @@ class Guards:
             return None
         origin = request.headers.get("origin")
         site = request.headers.get("sec-fetch-site")
-        foreign = origin is not None and urlsplit(origin).netloc.lower() != host.lower()
+        foreign = origin is not None and origin.partition("://")[2].lower() != host.lower()
         if foreign or (site is not None and site not in ("same-origin", "none")):
             return _refusal(403, "sent by another web site: only this server's page may change")
         return None
@@ -132,10 +155,13 @@ class Guards:
         try:
             headers = {k.lower(): v for k, v in request.headers.items()}
             certificate = request.scope.get("counterpoise.certificate")
-            # A password's hash takes some 50 ms of a processor.
-            actor: Actor = await run_in_threadpool(
-                self._access.actor, headers, address, certificate
-            )
+            actor = self._access.known(headers, address, certificate)
+            if actor is None:
+                if self._hashing is None:
+                    self._hashing = anyio.CapacityLimiter(_HASHING)
+                actor = await anyio.to_thread.run_sync(
+                    self._access.by_password, headers, address, limiter=self._hashing
+                )
         except AccessError as error:
             return _refusal(
                 401, f"{error}", {"www-authenticate": 'Basic realm="counterpoise", Bearer'}
@@ -146,6 +172,29 @@ class Guards:
             return _refusal(429, "too many requests; wait a second", {"retry-after": "1"})
         request.state.actor = actor
         return None
+
+    def _limited(self, receive: Receive) -> Receive:
+        """Receive a body of the allowed size, in the allowed time, even without a stated length."""
+        seen, complete = 0, False
+        most = int(self._settings.max_body)
+        deadline = time.monotonic() + self._settings.idle_timeout
+
+        async def limited() -> Message:
+            nonlocal seen, complete
+            left = math.inf if complete else deadline - time.monotonic()
+            with anyio.move_on_after(left):
+                message = await receive()
+                if message["type"] == "http.request":
+                    seen += len(message.get("body", b""))
+                    complete = not message.get("more_body", False)
+                    if seen > most:
+                        raise HTTPException(413, f"a body of at most {most:,} bytes expected")
+                return message
+            raise HTTPException(
+                408, f"the body did not arrive within {self._settings.idle_timeout:g} s"
+            )
+
+        return limited
 
 
 def is_loopback(host: str) -> bool:
@@ -168,20 +217,23 @@ def _refusal(status: int, sentence: str, headers: dict[str, str] | None = None) 
     return JSONResponse({"error": sentence}, status, headers)
 
 
-def _limited(receive: Receive, most: int) -> Receive:
-    """Receive at most so many bytes, also of a body without a stated length."""
-    seen = 0
+def _host_name(host: str) -> str | None:
+    """The name in a Host header, in lower case; None if there is more than a name and a port."""
+    try:
+        parts = urlsplit(f"//{host}")
+        parts.port  # noqa: B018 - raises ValueError for a port that is none
+        name = parts.hostname
+    except ValueError:
+        return None
+    return name if parts.netloc == host and name and "@" not in host else None
 
-    async def limited() -> Message:
-        nonlocal seen
-        message = await receive()
-        if message["type"] == "http.request":
-            seen += len(message.get("body", b""))
-            if seen > most:
-                return {"type": "http.disconnect"}
-        return message
 
-    return limited
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _with_headers(send: Send) -> Send:

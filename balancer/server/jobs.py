@@ -18,8 +18,8 @@ from metrics_reporter.documents import shown
 log = logging.getLogger("counterpoise.server")
 
 JobState = Literal["waiting", "running", "done", "failed", "cancelled"]
-# How many ended jobs are kept.
-_KEPT = 100
+# How many ended jobs are kept: results for 1,000 brokers take megabytes each.
+_KEPT = 20
 
 
 @dataclass

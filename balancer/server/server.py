@@ -23,7 +23,7 @@ from balancer.server.events import Events
 from balancer.server.guards import is_loopback
 from balancer.server.metrics import ServerMetrics
 from balancer.server.service import Service
-from balancer.server.settings import ServerSettings
+from balancer.server.settings import ServerSettings, Tls
 
 log = logging.getLogger("counterpoise.server")
 _START_SECONDS = 10.0
@@ -104,6 +104,8 @@ class Server:
             **tls,
         )
         try:
+            if settings.tls is not None:
+                _check_key(settings.tls)
             config.load()
         except (OSError, ValueError) as error:
             self._socket.close()
@@ -192,18 +194,48 @@ def _protocol(seconds: float) -> type[H11Protocol]:
                 await answer(scope, receive, send)
 
             self.app = app
+            self._waits_since = self.loop.time()
+            self._stuck: asyncio.TimerHandle | None = None
             self._late = self.loop.call_later(seconds, self._close_if_late)
+
+        def on_response_complete(self) -> None:
+            self._waits_since = self.loop.time()
+            super().on_response_complete()
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            # Only an abort frees a connection whose client does not read.
+            self._stuck = self._stuck or self.loop.call_later(seconds, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            if self._stuck is not None:
+                self._stuck.cancel()
+                self._stuck = None
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._late.cancel()
+            if self._stuck is not None:
+                self._stuck.cancel()
             super().connection_lost(exc)
 
         def _close_if_late(self) -> None:
-            # The first request decides; between requests the keep-alive time-out does.
-            if self.cycle is None and not self.transport.is_closing():
+            """Close a connection without a complete request head for too long."""
+            left = seconds
+            if self.cycle is None or self.cycle.response_complete:
+                left = self._waits_since + seconds - self.loop.time()
+            if left > 0:
+                self._late = self.loop.call_later(left, self._close_if_late)
+            elif not self.transport.is_closing():
                 self.transport.close()
 
     return Protocol
+
+
+def _check_key(tls: Tls) -> None:
+    """Refuse a key with a password, for which OpenSSL would ask the terminal."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tls.certificate, tls.key, password=lambda: "")
 
 
 def _common_name(certificate: Any) -> str | None:

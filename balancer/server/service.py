@@ -164,6 +164,18 @@ class Service:
             self._kept_plan(request.proposal)
         return self.jobs.submit(Job("why not", by.name, do))
 
+    def cancel(self, identity: str, by: Actor) -> Job:
+        """End the making of a plan."""
+        found = self.jobs.get(identity)
+        self._audit.record(by, "cancel", f"job {found.id} ({found.what})")
+        found.cancelled.set()
+        return found
+
+    def proposals(self) -> tuple[KeptProposal, ...]:
+        """The proposals that are kept, the oldest first."""
+        self.controller.approvals.expire()
+        return self.controller.approvals.store.all()
+
     def approve(self, identity: str, digest: str, why: str, by: Actor) -> KeptProposal:
         """Approve a proposal.
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from balancer.approval.approvals import CONTROLLER
 from balancer.server.errors import ServerError
 from metrics_reporter.documents import DocumentError, first_problem, read_document
 from metrics_reporter.quantities import WithBytes, WithDuration
@@ -17,6 +18,11 @@ from metrics_reporter.quantities import WithBytes, WithDuration
 Role = Literal["viewer", "operator", "admin"]
 # Each role may do what the ones before it may.
 ROLES: tuple[Role, ...] = ("viewer", "operator", "admin")
+ANONYMOUS = "anonymous"
+# Names in records of what nobody, and what the controller itself, has asked for.
+RESERVED = frozenset({ANONYMOUS, CONTROLLER})
+# Settings with secrets in them.
+_SECRET = ("users", "tokens", "tls")
 
 
 class _Part(BaseModel):
@@ -158,7 +164,8 @@ class ServerSettings(_Part):
     max_body
         Largest request, bytes.
     idle_timeout
-        Seconds that a client may take to send a request, and to send the next one.
+        Seconds that a client may take to send a request, to read a part of its answer, and to
+        send the next request.
     connections
         Connections served at once.
     listeners
@@ -181,6 +188,14 @@ class ServerSettings(_Part):
     connections: Annotated[int, Field(ge=1)] = 500
     listeners: Annotated[int, Field(ge=1)] = 200
     planning_queue: Annotated[int, Field(ge=1)] = 5
+
+    @field_validator("users", "tokens")
+    @classmethod
+    def _names(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for name in value:
+            if name in RESERVED:
+                raise ValueError(f"the name {name} is used in records for something else")
+        return value
 
     @property
     def authenticates(self) -> bool:
@@ -213,6 +228,9 @@ def load_server_settings(path: Path | None) -> ServerSettings:
     try:
         return ServerSettings.model_validate(dict(content))
     except ValidationError as error:
-        raise ServerError(
-            f"server settings {path}: {first_problem(error, hide=('password', 'sha256'))}"
-        ) from None
+        # A misplaced or misspelt setting may be a secret, too.
+        hide = [
+            *_SECRET,
+            *(str(name) for name in content if name not in ServerSettings.model_fields),
+        ]
+        raise ServerError(f"server settings {path}: {first_problem(error, hide=hide)}") from None

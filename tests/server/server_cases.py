@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from balancer import Balancer, Plan
 from balancer.approval import Approvals, ProposalStore, changes_since
 from balancer.controller import Controller, Settings
-from balancer.execution import ChangedClusterError, Limits, Outcome, Progress
+from balancer.execution import ChangedClusterError, Executor, Limits, Outcome, Progress
 from balancer.execution.steering import Steering
 from balancer.planning.document import PlanDocument
 from balancer.server import Server, ServerSettings, Service
@@ -178,15 +178,21 @@ def served(
     who = ServerSettings.model_validate({**given, **(access or {})})
     balancer = Balancer("default")
     listeners: list[Callable[[Any], None]] = []
+
+    def witness(decision: Any) -> None:
+        for each in listeners:
+            each(decision)
+
     controller = Controller(
         model,
         balancer,
         executor if executes else None,
         chosen,
-        witness=lambda decision: [each(decision) for each in listeners] and None,
+        witness=witness,
         approvals=Approvals(ProposalStore(who.proposals), lambda: controller.settings.approval),
     )
-    service = Service(controller, balancer, executor if executes else None, AuditLog(who.audit))
+    own = cast(Executor, executor) if executes else None
+    service = Service(controller, balancer, own, AuditLog(who.audit))
     server = Server(service, who, host, 0, controller.metrics.text)
     listeners.append(server.decided)
     controller.approvals.changed = server.proposal_changed

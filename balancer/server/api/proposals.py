@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -21,13 +23,15 @@ from balancer.server.models import (
 )
 
 router = APIRouter(tags=["proposals"])
+# Between looks at a job that a client waits for.
+_LOOK_SECONDS = 0.1
 Wait = Annotated[float, Query(ge=0, le=60, description="Seconds to wait for the result.")]
 
 
 @router.get("/proposals")
 def proposals(service: TheService, actor: Viewer) -> list[KeptProposal]:
     """Proposals that are kept, the newest first."""
-    return list(reversed(service.controller.approvals.store.all()))
+    return list(reversed(service.proposals()))
 
 
 @router.post("/proposals", status_code=202)
@@ -35,7 +39,7 @@ async def propose(
     service: TheService, actor: Operator, request: PlanRequest, wait: Wait = 0
 ) -> JobState:
     """Ask for a proposal; the job that makes it names it once it is done."""
-    return await _waited(service.propose(request, actor), wait)
+    return await _waited(await run_in_threadpool(service.propose, request, actor), wait)
 
 
 @router.get("/proposals/compare")
@@ -113,7 +117,7 @@ async def what_if(
     service: TheService, actor: Viewer, request: WhatIfRequest, wait: Wait = 0
 ) -> JobState:
     """Plan for a cluster that differs from this one; nothing is executed."""
-    return await _waited(service.what_if(request, actor), wait)
+    return await _waited(await run_in_threadpool(service.what_if, request, actor), wait)
 
 
 @router.post("/why-not", status_code=202)
@@ -121,7 +125,7 @@ async def why_not(
     service: TheService, actor: Viewer, request: WhyNotRequest, wait: Wait = 0
 ) -> JobState:
     """Why a partition is not on a broker, by the scores of each goal."""
-    return await _waited(service.why_not(request, actor), wait)
+    return await _waited(await run_in_threadpool(service.why_not, request, actor), wait)
 
 
 @router.get("/jobs/{identity}")
@@ -133,14 +137,15 @@ async def job(service: TheService, actor: Viewer, identity: str, wait: Wait = 0)
 @router.delete("/jobs/{identity}")
 def cancel(service: TheService, actor: Operator, identity: str) -> JobState:
     """End the making of a plan."""
-    found = service.jobs.get(identity)
-    found.cancelled.set()
-    return _job(found)
+    return _job(service.cancel(identity, actor))
 
 
 async def _waited(found: Job, seconds: float) -> JobState:
     if seconds:
-        await run_in_threadpool(found.over.wait, seconds)
+        # Without a thread: clients that wait must not keep others from being answered.
+        deadline = time.monotonic() + seconds
+        while not found.over.is_set() and time.monotonic() < deadline:
+            await asyncio.sleep(_LOOK_SECONDS)
     return _job(found)
 
 
