@@ -16,6 +16,8 @@ from balancer.approval import ApprovalError
 from balancer.server.access import Access
 from balancer.server.api import cluster, executions, proposals
 from balancer.server.api.context import TheService, Viewer
+from balancer.server.cruise_control import router as cruise_control
+from balancer.server.cruise_control.tasks import UserTasks
 from balancer.server.errors import RequestError
 from balancer.server.events import Events
 from balancer.server.guards import Guards
@@ -53,6 +55,7 @@ def create_app(
     """
     app = _application()
     app.state.service, app.state.events, app.state.metrics = service, events, metrics
+    app.state.user_tasks = UserTasks()
     app.add_middleware(Guards, settings=settings, access=access, address=address)
     return app
 
@@ -83,6 +86,7 @@ def _application() -> FastAPI:
         return StreamingResponse(stream, media_type="text/event-stream")
 
     app.include_router(v1)
+    app.include_router(cruise_control.router)
 
     @app.get("/metrics", include_in_schema=False)
     def prometheus(request: Request, actor: Viewer) -> PlainTextResponse:
