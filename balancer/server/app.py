@@ -17,6 +17,7 @@ from balancer.server.access import Access
 from balancer.server.api import cluster, executions, proposals
 from balancer.server.api.context import TheService, Viewer
 from balancer.server.cruise_control import router as cruise_control
+from balancer.server.cruise_control.dry_runs import DryRuns
 from balancer.server.cruise_control.tasks import UserTasks
 from balancer.server.errors import RequestError
 from balancer.server.events import Events
@@ -55,7 +56,7 @@ def create_app(
     """
     app = _application()
     app.state.service, app.state.events, app.state.metrics = service, events, metrics
-    app.state.user_tasks = UserTasks()
+    app.state.user_tasks, app.state.dry_runs = UserTasks(), DryRuns()
     app.add_middleware(Guards, settings=settings, access=access, address=address)
     return app
 

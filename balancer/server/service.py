@@ -136,6 +136,7 @@ class Service:
         goals: Sequence[Goal] | None,
         by: Actor,
         then: Callable[[Plan], None],
+        made: Plan | None = None,
     ) -> Job:
         """Make a plan in the background, and hand it over; nothing is kept or executed.
 
@@ -149,10 +150,14 @@ class Service:
             Who asks.
         then
             Gets the plan, in the thread that plans.
+        made
+            A plan that was made before, to hand over in place of a new one.
         """
 
         def do(stop: threading.Event, progress: Callable[[str, int, int, int], None]) -> Any:
-            plan = self._plan(request, self.view().snapshot, stop, progress, goals)
+            plan = made
+            if plan is None:
+                plan = self._plan(request, self.view().snapshot, stop, progress, goals)
             if not stop.is_set():
                 then(plan)
 

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,44 @@ def test_dry_run_is_the_default_and_changes_nothing(running: tuple[Served, httpx
     assert found.model.cluster is before
 
 
+def test_the_plan_of_the_dry_run_is_the_one_that_is_executed(
+    own: tuple[Served, httpx.Client],
+) -> None:
+    found, client = own
+    asked = f"{BASE}/rebalance?json=true&verbose=true&excluded_topics=none"
+    seen = client.post(asked).json()
+    s = found.model.cluster
+    # other loads give another plan, but the one that was seen still applies
+    found.model.cluster = replace(s, leader_load=s.leader_load[::-1].copy())
+    client.post("/api/v1/controller/look")
+    wait_for(lambda: found.service.view().snapshot is found.model.cluster)
+    done = client.post(f"{asked}&dryrun=false").json()
+    assert done["proposals"] == seen["proposals"]
+    assert done["summary"] == seen["summary"]
+    wait_for(lambda: found.executor.executed)
+
+
+def test_a_dry_run_that_no_longer_applies_is_planned_anew(
+    own: tuple[Served, httpx.Client],
+) -> None:
+    found, client = own
+    asked = f"{BASE}/rebalance?json=true&verbose=true"
+    change = client.post(asked).json()["proposals"][0]
+    s = found.model.cluster
+    where = change["topicPartition"]
+    row = list(brokers_of(s)).index((where["topic"], where["partition"]))
+    start, end = s.replica_offset[row : row + 2]
+    brokers = s.replica_broker.copy()
+    brokers[end - 1] = next(b for b in range(6) if b not in brokers[start:end])
+    found.model.cluster = replace(s, replica_broker=brokers)
+    client.post("/api/v1/controller/look")
+    wait_for(lambda: found.service.view().snapshot is found.model.cluster)
+    done = client.post(f"{asked}&dryrun=false").json()
+    assert "The plan of the dry run no longer applies" in done["message"]
+    assert "is executed exactly as it is" in done["message"]
+    wait_for(lambda: found.executor.executed)
+
+
 def test_what_strimzi_reads_is_there(running: tuple[Served, httpx.Client]) -> None:
     answer = running[1].post(f"{BASE}/rebalance?json=true&verbose=true&dryrun=true").json()
     assert set(answer) == {
@@ -322,6 +361,8 @@ def test_with_two_reviewers_it_waits_on_the_review_board(tmp_path: Path) -> None
 
         (review,) = board()
         assert review["Status"] == "PENDING_REVIEW"
+        again = ask("a", "POST", f"rebalance?json=true&dryrun=false&review_id={review['Id']}")
+        assert again.json()["RequestInfo"] == [review]
         for who in "bc":
             done = ask(who, "POST", f"review?json=true&approve={review['Id']}")
             assert done.status_code == 200, done.text
@@ -388,6 +429,8 @@ def test_an_execution_is_shown_adjusted_and_stopped(own: tuple[Served, httpx.Cli
         ("POST", "remove_disks?brokerid_and_logdirs=1-/a", 501, "remove_broker"),
         ("POST", "rightsize?num_brokers_to_add=2", 501, "not created here"),
         ("POST", "admin?enable_self_healing_for=goal_violation", 501, "settings file"),
+        ("POST", "rebalance?doAs=root", 400, "Unrecognized endpoint parameters"),
+        ("POST", "rebalance?dryrun=false&review_id=7", 400, "not found on the review board"),
         ("GET", "load?start=5", 400, "history"),
         ("GET", "partition_load?resource=gpu", 400, "one of cpu"),
         ("GET", "partition_load?entries=-1", 400, "a number expected"),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from balancer.server.errors import RequestError
 from metrics_reporter.documents import shown
 
-EVERYWHERE = frozenset({"json", "verbose", "doas", "get_response_schema", "reason", "review_id"})
+EVERYWHERE = frozenset({"json", "verbose", "get_response_schema", "reason", "review_id"})
 PLANNED = frozenset(
     {
         "allow_capacity_estimation",
@@ -60,6 +60,7 @@ WITHOUT_EFFECT = frozenset(
         "use_ready_default_goals",
     }
 )
+_UNPLANNED = EVERYWHERE | {"dryrun", "stop_ongoing_execution"}
 
 
 class Parameters:
@@ -103,6 +104,11 @@ class Parameters:
                 f"Unrecognized endpoint parameters in {endpoint} request: {unknown}. "
                 f"One of {', '.join(sorted(allowed))} expected."
             )
+
+    @property
+    def planned(self) -> tuple[tuple[str, str], ...]:
+        """What a plan depends on: the same for a dry run and for the request to execute it."""
+        return tuple(sorted((k, v) for k, v in self._values.items() if k not in _UNPLANNED))
 
     @property
     def without_effect(self) -> list[str]:

@@ -9,6 +9,7 @@ from balancer.planning.plan import Plan
 from balancer.problem.operation import Operation
 from balancer.server.access import Actor
 from balancer.server.cruise_control.answers import Answer, body
+from balancer.server.cruise_control.dry_runs import DryRuns
 from balancer.server.cruise_control.goals import DISK_GOALS, chosen_goals
 from balancer.server.cruise_control.optimization import optimization, provision
 from balancer.server.cruise_control.parameters import SPEED, Parameters
@@ -33,8 +34,12 @@ _KINDS = {
 }
 
 
-def plan_for(service: Service, task: UserTask, given: Parameters, by: Actor) -> None:
+def plan_for(
+    service: Service, task: UserTask, given: Parameters, by: Actor, dry_runs: DryRuns
+) -> None:
     """Start planning what a request asks; the task gets the job, and later the answer.
+
+    The plan of a dry run of the same client with the same parameters is taken if it still applies.
 
     Raises
     ------
@@ -59,27 +64,30 @@ def plan_for(service: Service, task: UserTask, given: Parameters, by: Actor) -> 
                 )
             service.stop(request.reason, by)
 
+    asked = (task.client, task.endpoint, given.planned)
+    seen, changes = None, list[str]()
+    if execute:
+        expires = service.controller.settings.approval.expire_after
+        seen, changes = dry_runs.take(asked, service.view().snapshot, expires)
+
     def then(plan: Plan) -> None:
-        answer = _answered(service, task, given, plan, request if execute else None, by)
+        notes = []
+        if execute:
+            notes.append(_executed(service, task, plan, request, by))
+        else:
+            dry_runs.add(asked, plan)
+        if changes:
+            notes.append(f"The plan of the dry run no longer applies: {changes[0]}.")
+        answer = _answered(task, given, plan, notes)
         task.body = body(answer, task.as_json)
 
-    task.job = service.plan(request, goals, by, then)
+    task.job = service.plan(request, goals, by, then, made=seen)
 
 
-def _answered(
-    service: Service,
-    task: UserTask,
-    given: Parameters,
-    plan: Plan,
-    request: PlanRequest | None,
-    by: Actor,
-) -> Answer:
-    """The answer for a plan, which is approved first if a request to execute it is given."""
-    notes = []
-    if request is not None:
-        notes.append(_executed(service, task, plan, request, by))
+def _answered(task: UserTask, given: Parameters, plan: Plan, notes: list[str]) -> Answer:
+    """The answer for a plan, with sentences about it."""
     if ignored := given.without_effect:
-        notes.append(f"Without effect here: {', '.join(ignored)}.")
+        notes = [*notes, f"Without effect here: {', '.join(ignored)}."]
     note = " ".join(notes)
     if task.endpoint != "rightsize":
         return optimization(plan, verbose=given.flag("verbose"), note=note)

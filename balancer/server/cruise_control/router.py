@@ -98,6 +98,10 @@ async def endpoint(request: Request, name: str) -> Response:
             call = Call(service, actor, given, tasks)
             answered = await run_in_threadpool(found.answer, call)
             return respond(body(answered, as_json), as_json, schema=schema, task=str(uuid.uuid4()))
+        if (review := given.text("review_id")) is not None:
+            # A reviewed plan starts once it is approved, and is not submitted again.
+            shown_board = await run_in_threadpool(board, service, [review])
+            return respond(body(shown_board, as_json), as_json, schema=schema)
         planned = await run_in_threadpool(_task, request, name, given, as_json)
         task = planned.id
         return await _planned(planned, schema)
@@ -145,7 +149,7 @@ def _task(request: Request, name: str, given: Parameters, as_json: bool) -> User
     if (same := tasks.same(url, client)) is not None:
         return same
     task = UserTask(name, url, client, as_json)
-    plan_for(request.app.state.service, task, given, actor)
+    plan_for(request.app.state.service, task, given, actor, request.app.state.dry_runs)
     tasks.add(task)
     return task
 

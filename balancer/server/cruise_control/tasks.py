@@ -15,6 +15,8 @@ from metrics_reporter.documents import shown
 
 # How many ended tasks are kept with their answers, as in Cruise Control.
 _KEPT = 25
+# Characters of their answers in total; the newest is kept in any case.
+_KEPT_CHARACTERS = 100_000_000
 # Seconds for which the same request fetches an answer that nobody has fetched.
 _UNFETCHED = 60.0
 
@@ -87,9 +89,12 @@ class UserTasks:
         """Keep a task that has a job."""
         with self._lock:
             self._tasks[task.id] = task
-            ended = [t.id for t in self._tasks.values() if t.job and t.job.over.is_set()]
-            for old in ended[: max(0, len(ended) - _KEPT)]:
-                del self._tasks[old]
+            ended = [t for t in self._tasks.values() if t.job and t.job.over.is_set()]
+            size = 0
+            for place, old in enumerate(reversed(ended)):
+                size += len(old.body or "")
+                if place and (place >= _KEPT or size > _KEPT_CHARACTERS):
+                    del self._tasks[old.id]
 
     def get(self, identity: str, endpoint: str) -> UserTask:
         """A task by its id.
