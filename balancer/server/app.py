@@ -15,6 +15,9 @@ from balancer.approval import ApprovalError
 from balancer.server.access import Access
 from balancer.server.api import cluster, executions, proposals
 from balancer.server.api.context import TheService, Viewer
+from balancer.server.cruise_control import router as cruise_control
+from balancer.server.cruise_control.dry_runs import DryRuns
+from balancer.server.cruise_control.tasks import UserTasks
 from balancer.server.errors import RequestError
 from balancer.server.events import Events
 from balancer.server.guards import Guards
@@ -53,6 +56,7 @@ def create_app(
     """
     app = _application()
     app.state.service, app.state.events, app.state.metrics = service, events, metrics.text
+    app.state.user_tasks, app.state.dry_runs = UserTasks(), DryRuns()
     app.add_middleware(Guards, settings=settings, access=access, address=address)
     app.add_middleware(Measured, requests=metrics.requests)
     return app
@@ -84,6 +88,7 @@ def _application() -> FastAPI:
         return StreamingResponse(stream, media_type="text/event-stream")
 
     app.include_router(v1)
+    app.include_router(cruise_control.router)
 
     @app.get("/metrics", include_in_schema=False)
     def prometheus(request: Request, actor: Viewer) -> PlainTextResponse:

@@ -40,6 +40,7 @@ from balancer.server.models import (
     WhyNotRequest,
 )
 from cluster_model.snapshot import BrokerState, Snapshot
+from goals import Goal
 from metrics_reporter.documents import shown
 
 # Plans whose end is kept in memory, to answer why not.
@@ -128,6 +129,55 @@ class Service:
 
         self._audit.record(by, "propose", request.operation.kind, request.reason)
         return self.jobs.submit(Job(request.operation.kind, by.name, do))
+
+    def plan(
+        self,
+        request: PlanRequest,
+        goals: Sequence[Goal] | None,
+        by: Actor,
+        then: Callable[[Plan], None],
+        made: Plan | None = None,
+    ) -> Job:
+        """Make a plan in the background, and hand it over; nothing is kept or executed.
+
+        Parameters
+        ----------
+        request
+            What is asked.
+        goals
+            The goals in place of those of the request; None for these.
+        by
+            Who asks.
+        then
+            Gets the plan, in the thread that plans.
+        made
+            A plan that was made before, to hand over in place of a new one.
+        """
+
+        def do(stop: threading.Event, progress: Callable[[str, int, int, int], None]) -> Any:
+            plan = made
+            if plan is None:
+                plan = self._plan(request, self.view().snapshot, stop, progress, goals)
+            if not stop.is_set():
+                then(plan)
+
+        return self.jobs.submit(Job(request.operation.kind, by.name, do))
+
+    def keep(self, plan: Plan, request: PlanRequest, by: Actor) -> KeptProposal:
+        """Keep a plan that was made for a client as a proposal."""
+        self._audit.record(by, "propose", request.operation.kind, request.reason)
+        return self._keep(plan, request, by)
+
+    def may_execute(self) -> None:
+        """Check that proposals can be executed here now.
+
+        Raises
+        ------
+        RequestError
+            With the reason, if not.
+        """
+        if not self.controller.executes:
+            raise RequestError(self._why_not_executing(), 409)
 
     def what_if(self, request: WhatIfRequest, by: Actor) -> Job:
         """Plan for a cluster that differs; the job's result is a dict with both clusters."""
@@ -299,9 +349,13 @@ class Service:
         snapshot: Snapshot,
         stop: threading.Event,
         progress: Callable[[str, int, int, int], None],
+        goals: Sequence[Goal] | None = None,
     ) -> Plan:
         settings = self.controller.settings
-        if request.goals is None:
+        if goals is not None:
+            balancer = copy(self.balancer)
+            balancer.goals = list(goals)
+        elif request.goals is None:
             balancer = copy(self.balancer)
         else:
             if "/" in request.goals or request.goals.endswith((".yaml", ".yml", ".json", ".toml")):

@@ -1,0 +1,111 @@
+"""Answers in Cruise Control's shapes: JSON or plain text, errors, the header with a schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import Response
+
+# The release whose API this is; clients compare it with the first that knew status 202.
+API_VERSION = "3.0.4"
+_JSON_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an endpoint answers, in both forms."""
+
+    content: Any
+    text: str
+
+
+def message(sentence: str) -> Answer:
+    """An answer that is one sentence."""
+    return Answer({"message": sentence}, sentence)
+
+
+def body(answer: Answer, as_json: bool) -> str:
+    """The text of an answer."""
+    if not as_json:
+        return answer.text
+    content = answer.content
+    if isinstance(content, dict):
+        content = {**content, "version": _JSON_VERSION}
+    return json.dumps(content, allow_nan=False)
+
+
+def error_body(sentence: str, as_json: bool) -> str:
+    """The text of an error. Details of failures are in the log only, so the trace is empty."""
+    return body(Answer({"errorMessage": sentence, "stackTrace": ""}, sentence), as_json)
+
+
+def respond(
+    text: str, as_json: bool, status: int = 200, task: str | None = None, schema: bool = False
+) -> Response:
+    """The HTTP response with a text as made by :func:`body`.
+
+    Parameters
+    ----------
+    text
+        The text.
+    as_json
+        Whether it is JSON.
+    status
+        The HTTP status.
+    task
+        Id of the user task that it belongs to.
+    schema
+        Whether a header states the schema of the JSON.
+    """
+    headers = {"Cruise-Control-Version": API_VERSION}
+    if task is not None:
+        headers["User-Task-ID"] = task
+    if schema and as_json:
+        headers["Cruise-Control-JSON-Schema"] = json.dumps(schema_of(json.loads(text)))
+    kind = "application/json" if as_json else "text/plain; charset=utf-8"
+    return Response(text, status, headers, kind)
+
+
+def schema_of(value: Any) -> dict[str, Any]:
+    """The schema of a JSON value, from the first item of each list.
+
+    Examples
+    --------
+    >>> schema_of({"version": 1})
+    {'type': 'object', 'properties': {'version': {'type': 'number'}}}
+    """
+    if isinstance(value, dict):
+        return {"type": "object", "properties": {k: schema_of(v) for k, v in value.items()}}
+    if isinstance(value, list):
+        return {"type": "array"} | ({"items": [schema_of(value[0])]} if value else {})
+    if isinstance(value, bool):
+        return {"type": "boolean"}
+    if isinstance(value, int | float):
+        return {"type": "number"}
+    return {"type": "null" if value is None else "string"}
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Columns of text, aligned; a value that is not known is a dash.
+
+    Examples
+    --------
+    >>> print(table(["BROKER", "CPU(%)"], [[1, 2.5], [20, None]]))
+    BROKER  CPU(%)
+         1   2.500
+        20       -
+    """
+    cells = [list(head), *([_shown(value) for value in row] for row in rows)]
+    wide = [max(len(line[i]) for line in cells) for i in range(len(head))]
+    return "\n".join(
+        "  ".join(cell.rjust(w) for cell, w in zip(line, wide, strict=True)) for line in cells
+    )
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
