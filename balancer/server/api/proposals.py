@@ -8,6 +8,8 @@ from fastapi import APIRouter, Query, Response
 from starlette.concurrency import run_in_threadpool
 
 from balancer.approval import KeptProposal
+from balancer.approval.proposal import ProposalState
+from balancer.inspection.traffic import Traffic
 from balancer.planning.document import Action
 from balancer.server.api.context import Operator, TheService, Viewer
 from balancer.server.jobs import Job
@@ -25,9 +27,15 @@ Wait = Annotated[float, Query(ge=0, le=60, description="Seconds to wait for the 
 
 
 @router.get("/proposals")
-def proposals(service: TheService, actor: Viewer) -> list[KeptProposal]:
+def proposals(
+    service: TheService,
+    actor: Viewer,
+    state: ProposalState | None = None,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 10_000,
+) -> list[KeptProposal]:
     """Proposals that are kept, the newest first."""
-    return list(reversed(service.controller.approvals.store.all()))
+    kept = reversed(service.controller.approvals.store.all())
+    return [p for p in kept if state is None or p.state == state][:limit]
 
 
 @router.post("/proposals", status_code=202)
@@ -88,6 +96,18 @@ def actions(
     """Actions of the plan, in order."""
     total, found = service.actions(identity, offset, limit, broker, topic)
     return {"total": total, "offset": offset, "actions": [_action(a) for a in found]}
+
+
+@router.get("/proposals/{identity}/traffic")
+def traffic(
+    service: TheService,
+    actor: Viewer,
+    identity: str,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 10_000,
+) -> Traffic:
+    """What carrying out the plan copies between brokers; the busiest brokers first."""
+    found = service.traffic(identity)
+    return found.model_copy(update={"brokers": found.brokers[:limit]})
 
 
 @router.get("/proposals/{identity}/changes")
