@@ -19,6 +19,7 @@ from balancer.server.api.context import TheService, Viewer
 from balancer.server.errors import RequestError
 from balancer.server.events import Events
 from balancer.server.guards import Guards
+from balancer.server.page import files
 from balancer.server.service import Service
 from balancer.server.settings import ServerSettings
 from cluster_model.errors import InputError
@@ -79,10 +80,11 @@ def _application() -> FastAPI:
     async def follow(request: Request, service: TheService, actor: Viewer) -> StreamingResponse:
         """Decisions, proposals and progress as they happen (server-sent events)."""
         events: Events = request.app.state.events
-        stream = await events.follow(service.controller.state)
+        stream = await events.follow(service.state)
         return StreamingResponse(stream, media_type="text/event-stream")
 
     app.include_router(v1)
+    app.include_router(files.router)
 
     @app.get("/metrics", include_in_schema=False)
     def prometheus(request: Request, actor: Viewer) -> PlainTextResponse:
