@@ -49,6 +49,7 @@ check: test peer lint types docs
 
 picture: $(VENV)/.dev
 	$(BIN)/python -m balancer.report docs/images/before-after.svg
+	$(BIN)/python tests/server/page_picture.py docs/images/page.png
 
 # a real Kafka to try things on: three brokers with racks, until Ctrl-C
 kafka:

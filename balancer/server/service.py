@@ -20,10 +20,10 @@ from balancer.controller.finding import View
 from balancer.engine import Balancer
 from balancer.execution import Executor
 from balancer.inspection.load import ClusterLoad
-from balancer.inspection.traffic import Traffic, traffic
 from balancer.planning.document import Action, PlanDocument
 from balancer.planning.plan import Plan
 from balancer.planning.remedies import enlarged
+from balancer.planning.traffic import Traffic, traffic
 from balancer.planning.why_not import why_not
 from balancer.problem.operation import Operation
 from balancer.problem.resolution import resolve

@@ -9,8 +9,8 @@ from starlette.concurrency import run_in_threadpool
 
 from balancer.approval import KeptProposal
 from balancer.approval.proposal import ProposalState
-from balancer.inspection.traffic import Traffic
 from balancer.planning.document import Action
+from balancer.planning.traffic import Traffic
 from balancer.server.api.context import Operator, TheService, Viewer
 from balancer.server.jobs import Job
 from balancer.server.models import (

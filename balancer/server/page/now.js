@@ -35,14 +35,15 @@ function cluster(totals, state) {
 }
 
 function unmet(goals, open) {
-  const found = goals.filter((g) => !g.met && g.left_out === null);
+  const judged = goals.filter((g) => g.left_out === null);
+  const found = judged.filter((g) => !g.met);
   const hard = found.filter((g) => g.hard).length;
   const rows = found.map((g) => [
     g.goal, g.hard ? "hard" : `tier ${g.tier}`, `${count(g.unmet_cells)} of ${count(g.cells)}`,
     share(g.worst), g.where ?? ""]);
   if (!rows.length) return h("p", null, "Every goal is met.");
   return h("details", { open },
-    h("summary", null, `${plural(rows.length, "goal")} of ${goals.length} not met, ${count(hard)} of them hard`),
+    h("summary", null, `${count(rows.length)} of ${plural(judged.length, "goal")} not met, ${count(hard)} of them hard`),
     table("Unmet goals", ["Goal", "Kind", "Not content", "Worst contentment", "Where"], rows));
 }
 
