@@ -118,8 +118,10 @@ function happened(kind, data) {
     timer = null;
     try {
       await view?.update?.(kinds);
+      main.querySelector(".error.passing")?.remove();
     } catch (error) {
       app.fail(error);
+      main.querySelector(":scope > .error").classList.add("passing");
     }
   }, SETTLE);
 }

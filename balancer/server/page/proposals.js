@@ -44,7 +44,9 @@ export async function show(body, app) {
         app.button("Propose", "operator", async () => {
           const job = await post("proposals", { ...asked.read(), reason: reason.value });
           const done = await finished(job, (text) => { said.textContent = text; });
-          app.go(`#/proposals/${done.proposal}`);
+          // whoever looks at something else by now stays there
+          if (said.isConnected) app.go(`#/proposals/${done.proposal}`);
+          else app.say(`Proposal ${done.proposal} is made.`);
         }, { class: "main" })), said),
     section("Compare two", h("p", { class: "soft" }, "Two proposals that are kept, side by side."), pair));
   await load();
