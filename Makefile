@@ -50,6 +50,7 @@ check: test peer lint types docs
 
 picture: $(VENV)/.dev
 	$(BIN)/python -m balancer.report docs/images/before-after.svg
+	$(BIN)/python tests/server/page_picture.py docs/images/page.png
 
 # a real Kafka to try things on, until Ctrl-C: three brokers with racks, skewed topics, traffic and
 # measured loads, on the ports from 9092 on (make kafka PORT=19092)

@@ -22,6 +22,7 @@ from balancer.server.errors import RequestError
 from balancer.server.events import Events
 from balancer.server.guards import Guards
 from balancer.server.metrics import Measured, ServerMetrics
+from balancer.server.page import files
 from balancer.server.service import Service
 from balancer.server.settings import ServerSettings
 from cluster_model.errors import InputError
@@ -84,11 +85,12 @@ def _application() -> FastAPI:
     async def follow(request: Request, service: TheService, actor: Viewer) -> StreamingResponse:
         """Decisions, proposals and progress as they happen (server-sent events)."""
         events: Events = request.app.state.events
-        stream = await events.follow(service.controller.state)
+        stream = await events.follow(service.state)
         return StreamingResponse(stream, media_type="text/event-stream")
 
     app.include_router(v1)
     app.include_router(cruise_control.router)
+    app.include_router(files.router)
 
     @app.get("/metrics", include_in_schema=False)
     def prometheus(request: Request, actor: Viewer) -> PlainTextResponse:

@@ -66,9 +66,12 @@ class WhatIfRequest(PlanRequest):
     ----------
     hypothesis
         How the cluster differs.
+    brokers
+        Whether the answer lists every broker, before and after.
     """
 
     hypothesis: Hypothesis = Hypothesis()
+    brokers: bool = True
 
 
 class WhyNotRequest(_Model):

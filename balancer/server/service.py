@@ -23,6 +23,7 @@ from balancer.inspection.load import ClusterLoad
 from balancer.planning.document import Action, PlanDocument
 from balancer.planning.plan import Plan
 from balancer.planning.remedies import enlarged
+from balancer.planning.traffic import Traffic, traffic
 from balancer.planning.why_not import why_not
 from balancer.problem.operation import Operation
 from balancer.problem.resolution import resolve
@@ -42,9 +43,12 @@ from balancer.server.models import (
 from cluster_model.snapshot import BrokerState, Snapshot
 from goals import Goal
 from metrics_reporter.documents import shown
+from metrics_reporter.quantities import plural
 
 # Plans whose end is kept in memory, to answer why not.
 _ENDS = 4
+# Plans that are kept as they were read: the page asks several things about one.
+_DOCUMENTS = 4
 
 
 class Service:
@@ -81,12 +85,19 @@ class Service:
         self._load: ClusterLoad | None = None
         self._goals: tuple[Snapshot, Sequence[GoalState]] | None = None
         self._plans: OrderedDict[str, Plan] = OrderedDict()
+        self._documents: OrderedDict[str, PlanDocument] = OrderedDict()
 
     def close(self) -> None:
         """End planning for clients."""
         self.jobs.close()
 
     # The cluster
+
+    def state(self) -> dict[str, Any]:
+        """What the controller is doing, without its decisions."""
+        found = self.controller.state()
+        found.pop("decisions")
+        return found
 
     def view(self) -> View:
         """The last look at the cluster.
@@ -193,8 +204,9 @@ class Service:
                 "verdict": plan_sentence(plan),
                 "goals": [g.model_dump(mode="json") for g in plan.goal_results],
                 "unmet": [u.model_dump(mode="json") for u in plan.unmet],
-                "before": _brokers(ClusterLoad(changed)),
-                "after": _brokers(ClusterLoad(plan.final_snapshot())),
+                "columns": {k: c.model_dump(mode="json") for k, c in plan.columns.items()},
+                "before": _brokers(ClusterLoad(changed)) if request.brokers else [],
+                "after": _brokers(ClusterLoad(plan.final_snapshot())) if request.brokers else [],
             }
 
         return self.jobs.submit(Job("what if", by.name, do))
@@ -252,12 +264,25 @@ class Service:
 
     def changes(self, identity: str) -> list[str]:
         """What has changed in the cluster since a proposal was made."""
-        plan = self.controller.approvals.store.plan(identity)
-        return changes_since(plan, self.view().snapshot)
+        return changes_since(self.document(identity), self.view().snapshot)
+
+    def traffic(self, identity: str) -> Traffic:
+        """What carrying out the plan of a proposal copies, by broker."""
+        return traffic(self.document(identity), self.view().snapshot)
 
     def document(self, identity: str) -> PlanDocument:
         """The plan of a proposal."""
-        return self.controller.approvals.store.plan(identity)
+        store = self.controller.approvals.store
+        kept = store.get(identity)
+        with self._lock:
+            found = self._documents.get(kept.digest)
+        if found is None:
+            found = store.plan(identity)
+            with self._lock:
+                self._documents[kept.digest] = found
+                while len(self._documents) > _DOCUMENTS:
+                    self._documents.popitem(last=False)
+        return found
 
     def actions(
         self, identity: str, offset: int, limit: int, broker: str | None, topic: str | None
@@ -452,7 +477,7 @@ def supposed(
     if hypothesis.add_brokers:
         cluster = resolve(changed, operation).cluster
         changed, operation, where = enlarged(changed, operation, cluster, hypothesis.add_brokers)
-        said.append(f"with {hypothesis.add_brokers} more brokers ({where})")
+        said.append(f"with {plural(hypothesis.add_brokers, 'more broker')}{where}")
     return changed, operation, ", ".join(said) or "as it is"
 
 

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 
 from balancer.inspection.load import (
     BrokerLoad,
+    ColumnLoad,
     DiskLoad,
     PartitionLoad,
     RackLoad,
@@ -27,9 +28,7 @@ Sort = Annotated[str | None, Query(description="A resource, replica_count or lea
 @router.get("/state")
 def state(service: TheService, actor: Viewer) -> dict[str, Any]:
     """What the controller is doing, and who asks."""
-    found = service.controller.state()
-    found.pop("decisions")
-    return {**found, "you": {"name": actor.name, "role": actor.role}}
+    return {**service.state(), "you": {"name": actor.name, "role": actor.role}}
 
 
 @router.get("/cluster")
@@ -44,6 +43,19 @@ def brokers(
 ) -> list[BrokerLoad]:
     """Brokers: absolute, of capacity, and as a multiple of the fair share."""
     return service.load().brokers(sort=sort, limit=limit)
+
+
+@router.get("/cluster/brokers/{broker}")
+def broker(service: TheService, actor: Viewer, broker: str) -> BrokerLoad:
+    """A broker."""
+    load = service.load()
+    return load.brokers(only=[load.snapshot.broker_ids[load.broker_index(broker)].item()])[0]
+
+
+@router.get("/cluster/columns/{name}")
+def column(service: TheService, actor: Viewer, name: str) -> ColumnLoad:
+    """One resource or count of all brokers, as short lists."""
+    return service.load().column(name)
 
 
 @router.get("/cluster/racks")
@@ -103,10 +115,13 @@ def decisions(
     actor: Viewer,
     limit: Limit = 100,
     before: Annotated[float | None, Query(description="Seconds since 1970.")] = None,
+    detail: Annotated[bool, Query(description="With findings and figures.")] = True,
 ) -> list[dict[str, Any]]:
     """Decisions with their reasons, the newest first."""
     found = [d for d in reversed(service.controller.decisions) if before is None or d.time < before]
-    return [d.record() for d in found[:limit]]
+    records = [d.record() for d in found[:limit]]
+    long = {"findings", "facts", "plan"}
+    return records if detail else [{k: r[k] for k in r if k not in long} for r in records]
 
 
 @router.get("/settings")

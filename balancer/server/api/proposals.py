@@ -10,7 +10,9 @@ from fastapi import APIRouter, Query, Response
 from starlette.concurrency import run_in_threadpool
 
 from balancer.approval import KeptProposal
+from balancer.approval.proposal import ProposalState
 from balancer.planning.document import Action
+from balancer.planning.traffic import Traffic
 from balancer.server.api.context import Operator, TheService, Viewer
 from balancer.server.jobs import Job
 from balancer.server.models import (
@@ -29,9 +31,15 @@ Wait = Annotated[float, Query(ge=0, le=60, description="Seconds to wait for the 
 
 
 @router.get("/proposals")
-def proposals(service: TheService, actor: Viewer) -> list[KeptProposal]:
+def proposals(
+    service: TheService,
+    actor: Viewer,
+    state: ProposalState | None = None,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 10_000,
+) -> list[KeptProposal]:
     """Proposals that are kept, the newest first."""
-    return list(reversed(service.proposals()))
+    kept = reversed(service.proposals())
+    return [p for p in kept if state is None or p.state == state][:limit]
 
 
 @router.post("/proposals", status_code=202)
@@ -92,6 +100,18 @@ def actions(
     """Actions of the plan, in order."""
     total, found = service.actions(identity, offset, limit, broker, topic)
     return {"total": total, "offset": offset, "actions": [_action(a) for a in found]}
+
+
+@router.get("/proposals/{identity}/traffic")
+def traffic(
+    service: TheService,
+    actor: Viewer,
+    identity: str,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 10_000,
+) -> Traffic:
+    """What carrying out the plan copies between brokers; the busiest brokers first."""
+    found = service.traffic(identity)
+    return found.model_copy(update={"brokers": found.brokers[:limit]})
 
 
 @router.get("/proposals/{identity}/changes")

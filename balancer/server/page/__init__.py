@@ -1,0 +1,1 @@
+"""The page: plain ES modules, one stylesheet, and what serves them."""

@@ -1,0 +1,33 @@
+// Tables about a plan that several views show.
+
+import { h, table } from "./dom.js";
+import { share, times } from "./words.js";
+
+export function columnsTable(columns) {
+  return table("Worst broker of each resource", ["Resource", "Before", "After", "No plan is below"],
+    Object.entries(columns).map(([name, c]) => [name.replaceAll("_", " "), times(c.before.worst_ratio),
+      times(c.after.worst_ratio), times(c.worst_ratio_bound)]));
+}
+
+const said = (met, cells) => (met ? "met" : `${cells} not content`);
+
+export function goalsTable(goals) {
+  const changed = goals.filter((g) => !(g.met_before && g.met_after));
+  const met = goals.length - changed.length;
+  return [
+    table("Goals that are not met before or after", ["Goal", "Kind", "Before", "After", "Contentment"],
+      changed.map((g) => [g.goal, g.hard ? "hard" : `tier ${g.tier}`, said(g.met_before, g.unmet_cells_before),
+        said(g.met_after, g.unmet_cells_after), `${share(g.contentment_before)} to ${share(g.contentment_after)}`])),
+    h("p", { class: "soft" }, `${met} of ${goals.length} goals are met before and after.`),
+  ];
+}
+
+export const worsened = (goals) => goals.filter((g) =>
+  g.contentment_after < g.contentment_before - 1e-9 || g.unmet_cells_after > g.unmet_cells_before);
+
+export function unmetList(unmet) {
+  if (!unmet.length) return h("p", null, "Every goal is met after it.");
+  return h("ul", null, unmet.map((u) => h("li", null, h("b", null, u.goal), u.hard ? " (hard)" : "",
+    u.proven ? ": no placement meets it. " : ": the search did not reach it. ", u.reason,
+    u.remedy ? h("span", null, " Remedy: ", u.remedy) : null)));
+}

@@ -1,0 +1,384 @@
+"""The page in a real browser: look, propose, approve, watch; small, dark, by keys, accessible."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+from chromium import Tab, tab
+from server_cases import Served, served
+
+from balancer.server.access import hash_password
+from balancer.server.page.files import page_files
+from cluster_model import synthetic_snapshot
+
+pytestmark = pytest.mark.browser
+AXE = Path(__file__).parent / "axe" / "axe.min.js"
+VIEWS = ("/now", "/broker/2", "/proposals", "/execution", "/decisions", "/what-if", "/why-not")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    with tab(tmp_path_factory.mktemp("browser") / "profile") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server whose controller has looked once, and looks when it is asked to."""
+    with served(tmp_path_factory.mktemp("served"), settings={"interval": 3600}) as found:
+        with found.client() as client:
+            _until_ready(client)
+        yield found
+
+
+@pytest.fixture
+def page(browser: Tab, running: Served) -> Iterator[Tab]:
+    browser.events.clear()
+    browser.open(f"{running.server.url}/")
+    yield browser
+    assert browser.problems() == []
+    browser.send("Emulation.clearDeviceMetricsOverride")
+    browser.send("Emulation.setEmulatedMedia", features=[])
+
+
+def _until_ready(client: httpx.Client) -> None:
+    for _ in range(600):
+        if client.get("/health/ready").status_code == 200:
+            return
+    raise AssertionError("the cluster was not read in time")
+
+
+def _click(page: Tab, label: str) -> None:
+    """Click the button whose label starts so."""
+    page.wait(
+        f"[...document.querySelectorAll('button')].some(b => !b.disabled && "
+        f"b.textContent.startsWith({json.dumps(label)}))"
+    )
+    page.run(
+        f"[...document.querySelectorAll('button')].find(b => !b.disabled && "
+        f"b.textContent.startsWith({json.dumps(label)})).click()"
+    )
+
+
+def _fill(page: Tab, label: str, value: str) -> None:
+    """Write into the first visible field with this label."""
+    page.run(
+        f"""(() => {{
+        const label = [...document.querySelectorAll('main label')].find(
+          l => l.textContent.startsWith({json.dumps(label)}));
+        const control = document.getElementById(label.htmlFor);
+        control.value = {json.dumps(value)};
+        for (const kind of ['input', 'change'])
+          control.dispatchEvent(new Event(kind, {{ bubbles: true }}));
+        }})()"""
+    )
+
+
+def _text(page: Tab) -> str:
+    return str(page.run("document.querySelector('main').innerText"))
+
+
+def _says(page: Tab, text: str) -> None:
+    page.wait(f"document.body.innerText.includes({json.dumps(text)})")
+
+
+def _propose(page: Tab, limit: int | None = None) -> None:
+    page.show("/proposals")
+    if limit is not None:
+        _fill(page, "At most moves", str(limit))
+    _fill(page, "Why", "tonight")
+    _click(page, "Propose")
+    page.wait(
+        "document.body.dataset.ready === 'yes' && "
+        "document.querySelector('h1').textContent.startsWith('Proposal ')"
+    )
+
+
+def test_now_says_what_is_wrong_first_and_shows_brokers_by_rack(page: Tab) -> None:
+    text = _text(page)
+    assert text.index("What is wrong") < text.index("RackAwareness") < text.index("Brokers")
+    assert page.run("document.querySelectorAll('.rack').length") == 3
+    assert page.run(
+        "[...document.querySelectorAll('.bar .id')].map(e => e.textContent).sort()"
+    ) == [*"123456"]
+    for unit in ("amount", "of_capacity", "fair_shares"):
+        page.run(f"document.querySelector('input[value={unit}]').click()")
+        assert page.run("[...document.querySelectorAll('.level')].some(e => e.offsetHeight > 50)")
+    _fill(page, "Resource", "replica_count")
+    page.wait("document.querySelector('.bar').title.includes('replica') === false")
+    page.wait("document.querySelector('input[value=of_capacity]').disabled")
+
+
+def test_a_broker_has_its_disks_topics_and_partitions(page: Tab) -> None:
+    page.run("[...document.querySelectorAll('.bar')].find(e => e.hash === '#/broker/2').click()")
+    page.wait(
+        "document.body.dataset.ready === 'yes' && "
+        "document.querySelector('h1').textContent === 'Broker 2'"
+    )
+    text = _text(page)
+    assert "topic-0" in text
+    assert "The worst place of" in text
+    assert page.run("document.activeElement.tagName") == "H1"
+
+
+def test_a_thing_that_does_not_exist_is_one_sentence(page: Tab) -> None:
+    page.show("/broker/99")
+    assert "99" in page.run("document.querySelector('[role=alert]').textContent")
+    page.events.clear()
+
+
+def test_a_proposal_is_made_looked_at_approved_and_watched(page: Tab, running: Served) -> None:
+    running.executor.may_end.clear()
+    _propose(page, limit=20)
+    text = _text(page)
+    for part in (
+        "Nothing that matters to it has changed",
+        "What gets worse",
+        "At least",
+        "tonight",
+    ):
+        assert part in text, part
+    assert page.run("document.querySelectorAll('.curve polyline').length") == 1
+    _fill(page, "Throttle of each broker", "1 MB/s")
+    slow = page.run(
+        "[...document.querySelectorAll('[role=status]')].map(e => e.textContent).join()"
+    )
+    assert "days" in slow
+    _fill(page, "Broker", "3")
+    _click(page, "Show")
+    _says(page, "1 to ")
+    digest = page.run("document.querySelector('.facts code').textContent")
+    _fill(page, "Why", "go")
+    _click(page, "Approve")
+    _says(page, "watch it")
+    page.show("/execution")
+    page.wait("document.querySelector('progress')?.value > 0")
+    _click(page, "Pause")
+    _says(page, "Paused.")
+    _fill(page, "Throttle", "20 MB/s")
+    _click(page, "Change limits")
+    _says(page, "Limits changed.")
+    _click(page, "Resume")
+    _says(page, "Resumed.")
+    assert running.executor.limits.throttle == 20e6
+    running.executor.may_end.set()
+    _says(page, "No execution is in progress.")
+    _says(page, "completed")
+    assert [plan.digest for plan in running.executor.executed] == [digest]
+
+
+def test_a_proposal_is_rejected_and_two_are_compared(page: Tab) -> None:
+    _propose(page, limit=0)
+    _propose(page, limit=1)
+    _click(page, "Reject")
+    _says(page, "there is nothing to decide")
+    page.show("/proposals")
+    _click(page, "Compare")
+    page.wait("document.querySelector('h1').textContent === 'Two proposals'")
+    _says(page, "in both")
+
+
+def test_what_if(page: Tab) -> None:
+    page.show("/what-if")
+    _fill(page, "Add brokers", "2")
+    _click(page, "Try")
+    _says(page, "with 2 more brokers")
+    _says(page, "Worst broker of each resource")
+    assert not any("before" in path for path in page.received())
+
+
+def test_why_not(page: Tab, running: Served) -> None:
+    page.show("/why-not")
+    _fill(page, "Partition", f"{running.model.cluster.topics[0]}-0")
+    _fill(page, "Broker", "1")
+    _click(page, "Ask")
+    page.wait("document.querySelectorAll('main h2').length >= 1")
+    assert "broker 1" in _text(page)
+
+
+def test_decisions_have_reasons(page: Tab) -> None:
+    page.show("/decisions")
+    assert page.run("document.querySelectorAll('.timeline li').length") >= 1
+    assert "proposed" in _text(page)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("view", [*VIEWS, "proposal"])
+def test_no_view_has_a_serious_accessibility_problem(page: Tab, view: str, scheme: str) -> None:
+    page.send(
+        "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
+    )
+    _open_view(page, view)
+    assert _accessibility(page) == []
+
+
+def _accessibility(page: Tab) -> list[str]:
+    """Serious and critical problems that axe-core finds."""
+    page.run(AXE.read_text(encoding="utf-8"))
+    found: list[str] = page.run(
+        "axe.run(document, {resultTypes: ['violations']}).then(r => r.violations.filter("
+        "v => ['serious', 'critical'].includes(v.impact)).map("
+        "v => v.id + ': ' + v.nodes.slice(0, 3).map(n => n.html).join(' | ')))"
+    )
+    return found
+
+
+@pytest.mark.parametrize("view", [*VIEWS, "proposal"])
+def test_a_phone_shows_every_view_without_scrolling_sideways(page: Tab, view: str) -> None:
+    page.send(
+        "Emulation.setDeviceMetricsOverride",
+        width=320,
+        height=640,
+        deviceScaleFactor=1,
+        mobile=True,
+    )
+    _open_view(page, view)
+    assert page.run("document.documentElement.scrollWidth") <= 320
+
+
+def _open_view(page: Tab, view: str) -> None:
+    if view == "proposal":
+        _propose(page)
+    else:
+        page.show(view)
+    page.run("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+
+
+def test_the_dark_has_dark_paper(page: Tab) -> None:
+    def paper() -> str:
+        return str(page.run("getComputedStyle(document.body).backgroundColor"))
+
+    light = paper()
+    page.send(
+        "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}]
+    )
+    assert light == "rgb(255, 255, 255)"
+    assert paper() == "rgb(23, 29, 36)"
+
+
+def test_keys_alone_reach_a_broker_and_make_a_proposal(page: Tab) -> None:
+    page.press("Tab")
+    assert page.run("document.activeElement.className") == "skip"
+    page.press("Enter")
+    assert page.run("document.activeElement.id") == "main"
+    _tab_to(page, "document.activeElement.matches('.bar')")
+    first = page.run("document.activeElement.hash")
+    page.press("ArrowRight")
+    assert page.run("document.activeElement.hash") not in ("", first)
+    page.press("Enter")
+    page.wait(
+        "document.body.dataset.ready === 'yes' && "
+        "document.querySelector('h1').textContent.startsWith('Broker')"
+    )
+    page.show("/proposals")
+    _tab_to(page, "document.activeElement.textContent === 'Propose'")
+    page.press("Enter")
+    page.wait(
+        "document.body.dataset.ready === 'yes' && "
+        "document.querySelector('h1').textContent.startsWith('Proposal ')"
+    )
+    _tab_to(page, "document.activeElement.textContent.startsWith('Approve')")
+
+
+def _tab_to(page: Tab, condition: str) -> None:
+    for _ in range(60):
+        page.press("Tab")
+        if page.run(condition):
+            return
+    raise AssertionError(f"60 steps do not reach it: {condition}")
+
+
+def test_a_viewer_reads_why_a_button_is_disabled(browser: Tab, tmp_path: Path) -> None:
+    access = {"without_credentials": "viewer"}
+    with served(tmp_path, settings={"interval": 3600}, access=access) as found:
+        with found.client() as client:
+            _until_ready(client)
+        browser.open(f"{found.server.url}/#/proposals")
+        said = browser.run(
+            "[...document.querySelectorAll('button')].filter(b => b.textContent === 'Propose')"
+            ".map(b => [b.disabled, b.parentElement.textContent])[0]"
+        )
+        assert said[0] is True
+        assert "needs the role operator; anonymous is viewer" in said[1]
+
+
+def test_names_from_the_cluster_are_only_ever_text(browser: Tab, tmp_path: Path) -> None:
+    nasty = "<img src=x onerror=document.body.dataset.owned=1>"
+    snapshot = synthetic_snapshot(brokers=3, partitions=6, racks=3)
+    snapshot = replace(snapshot, topics=(nasty,), racks=tuple(f"{nasty}{i}" for i in range(3)))
+    browser.events.clear()
+    with served(tmp_path, snapshot=snapshot, settings={"interval": 3600}) as found:
+        with found.client() as client:
+            _until_ready(client)
+        browser.open(f"{found.server.url}/")
+        assert nasty in _text(browser)
+        browser.show("/broker/1")
+        assert nasty in _text(browser)
+        assert browser.run("document.images.length") == 0
+        assert browser.run("document.body.dataset.owned") is None
+
+
+def test_a_thousand_brokers_are_painted_within_two_seconds_of_work(
+    browser: Tab, tmp_path: Path
+) -> None:
+    """Processor time of the page's main thread, as the browser counts it, not the clock's."""
+    snapshot = synthetic_snapshot(brokers=1000, partitions=20_000, racks=20, topics=200)
+    with served(tmp_path, snapshot=snapshot, settings={"interval": 3600}, run=False) as found:
+        browser.send("Page.navigate", url="about:blank")
+        browser.events.clear()
+        browser.send("Performance.disable")
+        browser.send("Performance.enable", timeDomain="threadTicks")
+        browser.open(f"{found.server.url}/")
+        assert browser.run("document.querySelectorAll('.bar').length") == 1000
+        work = browser.metrics()["TaskDuration"]
+        received = browser.received()
+        browser.send("Performance.disable")
+        browser.send("Performance.enable")
+    assert 0 < work < 2.0
+    assert sum(received.values()) < 1_500_000
+    assert max(received.values()) < 150_000
+
+
+def test_the_files_are_small_and_none_is_foreign() -> None:
+    files = page_files()
+    assert sum(len(f.content) for f in files.values()) < 100_000
+    html = files["index.html"].content.decode()
+    assert html.count("<script") == 1
+    assert "style=" not in html
+    for name, found in files.items():
+        text = found.content.decode().replace("http://www.w3.org/2000/svg", "")
+        assert "http://" not in text, name
+        assert "https://" not in text, name
+        assert "innerHTML" not in text, name
+
+
+def test_files_have_a_tag_and_a_policy_and_need_credentials(tmp_path: Path) -> None:
+    access = {"users": {"ann": {"password": hash_password("a long password")}}}
+    with (
+        served(tmp_path, settings={"interval": 3600}, access=access) as found,
+        found.client() as client,
+    ):
+        assert client.get("/").status_code == 401
+        assert client.get("/page/app.js").status_code == 401
+        client.auth = ("ann", "a long password")
+        answer = client.get("/")
+        assert answer.headers["content-type"] == "text/html; charset=utf-8"
+        policy = answer.headers["content-security-policy"]
+        assert policy.startswith("default-src 'self';")
+        assert "unsafe" not in policy
+        tag = {"If-None-Match": answer.headers["etag"]}
+        again = client.get("/", headers=tag)
+        assert (again.status_code, again.content) == (304, b"")
+        assert client.get("/page/app.js", headers=tag).status_code == 200
+        assert client.get("/page/none.js").status_code == 404
+        assert client.get("/page/files.py").status_code == 404
+
+
+def test_the_checker_of_accessibility_finds_what_is_planted(page: Tab) -> None:
+    page.run("document.querySelector('main').append(document.createElement('input'))")
+    assert any(problem.startswith("label:") for problem in _accessibility(page))
