@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from balancer.server.access import ANONYMOUS, Actor
+from balancer.server.access import Actor
 from balancer.server.cruise_control.answers import Answer, body, error_body, message, respond
 from balancer.server.cruise_control.loads import broker_stats, partition_load
 from balancer.server.cruise_control.parameters import PLANNED, SPEED, Parameters
@@ -24,7 +24,7 @@ from balancer.server.cruise_control.tasks import UserTask, UserTasks, task_list
 from balancer.server.errors import RequestError
 from balancer.server.models import SpeedLimits
 from balancer.server.service import Service
-from balancer.server.settings import Role
+from balancer.server.settings import ANONYMOUS, Role
 from cluster_model.errors import InputError
 from metrics_reporter.documents import shown
 
