@@ -20,6 +20,7 @@ from balancer.cli.history import history
 from balancer.cli.imports import imports
 from balancer.cli.load import load
 from balancer.cli.plugins import operations, readers, sources, strategies
+from balancer.cli.proposals import proposals
 from balancer.cli.propose import propose
 from balancer.cli.report_metrics import report_metrics
 from balancer.cli.run import run
@@ -70,6 +71,7 @@ app.command(cls=Command)(execute)
 app.command(cls=Command)(run)
 app.command("report-metrics", cls=Command)(report_metrics)
 app.add_typer(server)
+app.add_typer(proposals)
 app.add_typer(goals)
 app.add_typer(strategies)
 app.add_typer(operations)
