@@ -144,10 +144,12 @@ def _executor(service: Service, tasks: Sequence[UserTask]) -> dict[str, Any]:
     plan, progress, limits = found["plan"] or {}, found["progress"] or {}, found["limits"]
     moves = plan.get("replica_moves", 0) + plan.get("replicas_added", 0)
     disks = plan.get("disk_moves", 0)
-    state = "INTER_BROKER_REPLICA" if moves else "INTRA_BROKER_REPLICA" if disks else "LEADER"
+    kind = "INTER_BROKER_REPLICA" if moves else "INTRA_BROKER_REPLICA" if disks else "LEADER"
+    # what a recovery finishes is not known before it ends
+    state = f"{kind}_MOVEMENT_TASK_IN_PROGRESS" if plan else "STARTING_EXECUTION"
     by = next((t.id for t in tasks if t.proposal and t.proposal == found["proposal"]), None)
     figures: dict[str, Any] = {
-        "state": f"{state}_MOVEMENT_TASK_IN_PROGRESS",
+        "state": state,
         "triggeredTaskReason": found["cause"],
         **({"triggeredUserTaskId": by} if by else {}),
         "numTotalPartitionMovements": moves,
