@@ -128,11 +128,10 @@ def test_rebalance_with_dry_run_off_moves_replicas(
     words = ("rebalance", "--json", "true", "--verbose", "true")
     answer = json.loads(cccli_prints(found, monkeypatch, capsys, *words))
     assert "is executed exactly as it is" in answer["message"]
-    wait_for(lambda: found.executor.executed)
+    wait_for(lambda: found.model.cluster is not before)
     (plan,) = found.executor.executed
     assert answer["summary"]["numReplicaMovements"] == plan.summary.replica_moves > 0
     after = found.model.cluster
-    assert after != before
     held = brokers_of(after)
     for change in answer["proposals"]:
         where = (change["topicPartition"]["topic"], change["topicPartition"]["partition"])

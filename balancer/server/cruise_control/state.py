@@ -55,7 +55,7 @@ def cruise_control_state(
         f"{part}: {{{', '.join(f'{k}: {v}' for k, v in fields.items())}}}"
         for part, fields in content.items()
     )
-    return Answer(content, text + "\n")
+    return Answer(content, text)
 
 
 def kafka_cluster_state(s: Snapshot, *, topic: str | None, verbose: bool) -> Answer:
@@ -102,15 +102,12 @@ def kafka_cluster_state(s: Snapshot, *, topic: str | None, verbose: bool) -> Ans
     }
     if verbose:
         of_partitions["other"] = listed(~(s.leaderless | lost))
-    text = "\n".join(
-        [
-            *(f"{k}: {v if v is not None else 'unknown'}" for k, v in of_brokers.items()),
-            *(f"{k}: {v if v is not None else 'unknown'}" for k, v in of_partitions.items()),
-        ]
-    )
-    return Answer(
-        {"KafkaBrokerState": of_brokers, "KafkaPartitionState": of_partitions}, text + "\n"
-    )
+
+    def text() -> str:
+        parts = {**of_brokers, **of_partitions}
+        return "\n".join(f"{k}: {'unknown' if v is None else v}" for k, v in parts.items())
+
+    return Answer({"KafkaBrokerState": of_brokers, "KafkaPartitionState": of_partitions}, text)
 
 
 def _analyzer(service: Service) -> dict[str, Any]:
