@@ -423,6 +423,15 @@ def test_a_recovery_is_not_taken_for_an_election_of_leaders(
     assert answer["ExecutorState"]["state"] == "STARTING_EXECUTION"
 
 
+def test_what_waits_for_approval_does_not_heal_itself(
+    running: tuple[Served, httpx.Client],
+) -> None:
+    url = f"{BASE}/state?json=true&substates=anomaly_detector"
+    found = running[1].get(url).json()["AnomalyDetectorState"]
+    assert sorted(found["selfHealingEnabled"]) == ["BROKER_FAILURE", "DISK_FAILURE"]
+    assert {"GOAL_VIOLATION", "TOPIC_ANOMALY"} <= set(found["selfHealingDisabled"])
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status", "said"),
     [

@@ -26,6 +26,8 @@ _RECENT = {
     "recentMetricAnomalies": ("slow_brokers",),
     "recentTopicAnomalies": ("missing_replicas",),
 }
+# Detectors whose plans need no approval if the policy lets them heal.
+_HEALERS = ("dead_brokers", "dead_disks")
 _STATUS = {
     "ripe": "DETECTED",
     "waiting": "CHECK_WITH_DELAY",
@@ -165,9 +167,12 @@ def _executor(service: Service, tasks: Sequence[UserTask]) -> dict[str, Any]:
 
 def _anomalies(service: Service) -> dict[str, Any]:
     settings, findings = service.controller.settings, service.controller.findings
+    policy = settings.approval
     healed = {
         key.removeprefix("self.healing.").removesuffix(".enabled").replace(".", "_").upper(): bool(
-            service.controller.executes and getattr(settings, detector).act
+            service.controller.executes
+            and getattr(settings, detector).act
+            and (policy.mode == "automatic" or (policy.heal and detector in _HEALERS))
         )
         for key, detector in HEALING.items()
     }
