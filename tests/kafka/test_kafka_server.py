@@ -138,7 +138,12 @@ def test_the_client_of_cruise_control_looks_and_moves_data(
     state = cccli(server, "kafka_cluster_state")
     assert state["KafkaBrokerState"]["Summary"]["Brokers"] == 4
     assert state["KafkaPartitionState"]["offline"] == []
-    assert cccli(server, "state")["ExecutorState"]["state"] == "NO_TASK_IN_PROGRESS"
+
+    def state_now() -> str:
+        return str(cccli(server, "state")["ExecutorState"]["state"])
+
+    # At first it looks for what an execution that died has left.
+    wait_for(lambda: state_now() == "NO_TASK_IN_PROGRESS")
     assert cccli(server, "proposals")["summary"]["numReplicaMovements"] > 0
     for name, key in (("user_tasks", "userTasks"), ("review_board", "RequestInfo")):
         assert isinstance(cccli(server, name)[key], list)

@@ -128,11 +128,10 @@ def test_rebalance_with_dry_run_off_moves_replicas(
     words = ("rebalance", "--json", "true", "--verbose", "true")
     answer = json.loads(cccli_prints(found, monkeypatch, capsys, *words))
     assert "is executed exactly as it is" in answer["message"]
-    wait_for(lambda: found.executor.executed)
+    wait_for(lambda: found.model.cluster is not before)
     (plan,) = found.executor.executed
     assert answer["summary"]["numReplicaMovements"] == plan.summary.replica_moves > 0
     after = found.model.cluster
-    assert after != before
     held = brokers_of(after)
     for change in answer["proposals"]:
         where = (change["topicPartition"]["topic"], change["topicPartition"]["partition"])
@@ -188,6 +187,8 @@ def test_the_plan_of_the_dry_run_is_the_one_that_is_executed(
     found.model.cluster = replace(s, leader_load=s.leader_load[::-1].copy())
     client.post("/api/v1/controller/look")
     wait_for(lambda: found.service.view().snapshot is found.model.cluster)
+    anew = client.get(f"{BASE}/proposals?json=true&verbose=true&excluded_topics=none").json()
+    assert anew["proposals"] != seen["proposals"]
     done = client.post(f"{asked}&dryrun=false").json()
     assert done["proposals"] == seen["proposals"]
     assert done["summary"] == seen["summary"]
@@ -409,6 +410,26 @@ def test_an_execution_is_shown_adjusted_and_stopped(own: tuple[Served, httpx.Cli
     wait_for(lambda: executor()["state"] == "NO_TASK_IN_PROGRESS")
     (task,) = client.get(f"{BASE}/user_tasks?json=true").json()["userTasks"]
     assert task["Status"] == "CompletedWithError"
+
+
+def test_a_recovery_is_not_taken_for_an_election_of_leaders(
+    running: tuple[Served, httpx.Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, client = running
+    work = {"cause": "recovery", "plan": {}, "proposal": None, "progress": None}
+    limits = {"concurrent_moves_per_broker": 5, "leadership_batch": 100}
+    monkeypatch.setattr(found.service, "execution", lambda: {**work, "limits": limits})
+    answer = client.get(f"{BASE}/state?json=true&substates=executor").json()
+    assert answer["ExecutorState"]["state"] == "STARTING_EXECUTION"
+
+
+def test_what_waits_for_approval_does_not_heal_itself(
+    running: tuple[Served, httpx.Client],
+) -> None:
+    url = f"{BASE}/state?json=true&substates=anomaly_detector"
+    found = running[1].get(url).json()["AnomalyDetectorState"]
+    assert sorted(found["selfHealingEnabled"]) == ["BROKER_FAILURE", "DISK_FAILURE"]
+    assert {"GOAL_VIOLATION", "TOPIC_ANOMALY"} <= set(found["selfHealingDisabled"])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,15 @@ _JSON_VERSION = 1
 
 @dataclass(frozen=True)
 class Answer:
-    """What an endpoint answers, in both forms."""
+    """What an endpoint answers, in both forms; the text may be made when it is needed."""
 
     content: Any
-    text: str
+    words: str | Callable[[], str]
+
+    @property
+    def text(self) -> str:
+        """The plain text."""
+        return self.words if isinstance(self.words, str) else self.words()
 
 
 def message(sentence: str) -> Answer:
@@ -30,7 +35,7 @@ def message(sentence: str) -> Answer:
 def body(answer: Answer, as_json: bool) -> str:
     """The text of an answer."""
     if not as_json:
-        return answer.text
+        return answer.text + "\n"
     content = answer.content
     if isinstance(content, dict):
         content = {**content, "version": _JSON_VERSION}

@@ -67,14 +67,17 @@ def broker_stats(s: Snapshot, *, disks: bool = False, capacity_only: bool = Fals
         with np.errstate(divide="ignore", invalid="ignore"):
             sums["DiskPct"] = 100 * sums["DiskMB"] / sums["DiskCapacityMB"]
     hosts = [{"Host": name, **_row(sums, h)} for h, name in enumerate(s.hosts)]
-    text = "\n\n".join(
-        table(
-            [*(k.upper() for k in keys), *_COLUMNS],
-            [[row[k] for k in keys] + [row.get(c) for c in _COLUMNS.values()] for row in rows],
+
+    def text() -> str:
+        return "\n\n".join(
+            table(
+                [*(k.upper() for k in keys), *_COLUMNS],
+                [[row[k] for k in keys] + [row.get(c) for c in _COLUMNS.values()] for row in rows],
+            )
+            for keys, rows in ((("Host",), hosts), (("Host", "Broker"), brokers))
         )
-        for keys, rows in ((("Host",), hosts), (("Host", "Broker"), brokers))
-    )
-    return Answer({"hosts": hosts, "brokers": brokers}, text + "\n")
+
+    return Answer({"hosts": hosts, "brokers": brokers}, text)
 
 
 def partition_load(
@@ -122,8 +125,11 @@ def partition_load(
     order = np.argsort(-s.leader_load[rows, s.resource(name)], kind="stable")
     records = [_partition(s, p) for p in rows[order][:entries].tolist()]
     heads = ["topic", "partition", "leader", "followers", *_PARTITION]
-    text = table([h.upper() for h in heads], [[r.get(h) for h in heads] for r in records])
-    return Answer({"records": records}, text + "\n")
+
+    def text() -> str:
+        return table([h.upper() for h in heads], [[r.get(h) for h in heads] for r in records])
+
+    return Answer({"records": records}, text)
 
 
 _PARTITION = {

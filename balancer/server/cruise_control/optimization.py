@@ -32,33 +32,30 @@ def optimization(plan: Plan, *, verbose: bool, note: str) -> Answer:
         "goalSummary": goals,
         "loadAfterOptimization": after.content,
     }
-    parts = [_summary_text(figures), *(f"Goal {g['goal']}: {g['status']}." for g in goals)]
+    changes = proposals(plan) if verbose else []
     if verbose:
-        changes = proposals(plan)
         content |= {"proposals": changes, "loadBeforeOptimization": before.content}
-        parts = [
-            *(
-                f"{{{c['topicPartition']['topic']}-{c['topicPartition']['partition']}, oldLeader: "
-                f"{c['oldLeader']}, {c['oldReplicas']} -> {c['newReplicas']}}}"
-                for c in changes
-            ),
-            *parts,
-            f"\nCurrent load:\n{before.text}",
-        ]
-    parts.append(f"\nOptimized load:\n{after.text}")
     if note:
         content["message"] = note
-        parts.append(note)
-    return Answer(content, "\n".join(parts) + "\n")
+
+    def text() -> str:
+        parts = [_change_text(change) for change in changes]
+        parts += [_summary_text(figures), *(f"Goal {g['goal']}: {g['status']}." for g in goals)]
+        if verbose:
+            parts.append(f"\nCurrent load:\n{before.text}")
+        parts.append(f"\nOptimized load:\n{after.text}")
+        return "\n".join([*parts, note] if note else parts)
+
+    return Answer(content, text)
 
 
 def summary(plan: Plan) -> dict[str, Any]:
     """What the plan moves and how good it is; what is not known is null."""
     s, found, operation = plan.snapshot, plan.summary, plan.operation
-    between = within = 0.0
-    if found.cost_unit == "bytes":
+    within = 0.0
+    if found.disk_moves:
         within = sum(a.cost for a in plan.actions if a.kind == "move_disk")
-        between = found.cost - within
+    between = found.cost - within
     status, recommendation = provision(plan)
     return {
         "numReplicaMovements": found.replica_moves + found.replicas_added,
@@ -130,6 +127,14 @@ def _excluded(s: Snapshot, patterns: Any) -> list[str]:
         if here
     }
     return sorted(found)
+
+
+def _change_text(change: dict[str, Any]) -> str:
+    where = change["topicPartition"]
+    return (
+        f"{{{where['topic']}-{where['partition']}, oldLeader: {change['oldLeader']}, "
+        f"{change['oldReplicas']} -> {change['newReplicas']}}}"
+    )
 
 
 def _summary_text(f: dict[str, Any]) -> str:

@@ -93,7 +93,7 @@ def _answered(task: UserTask, given: Parameters, plan: Plan, notes: list[str]) -
         return optimization(plan, verbose=given.flag("verbose"), note=note)
     status, text = provision(plan)
     said = plan.sizing.text if plan.sizing is not None else text
-    return Answer({"provisionerState": f"{status}: {said}"}, f"{status}: {said}\n")
+    return Answer({"provisionerState": f"{status}: {said}"}, f"{status}: {said}")
 
 
 def _executed(service: Service, task: UserTask, plan: Plan, request: PlanRequest, by: Actor) -> str:

@@ -52,7 +52,7 @@ def board(service: Service, only: Iterable[str]) -> Answer:
     ]
     heads = ["ID", "SUBMITTER", "SUBMISSION TIME (ms)", "STATUS", "ENDPOINT", "REASON"]
     text = table(heads, [list(r.values()) for r in records])
-    return Answer({"RequestInfo": records}, text + "\n")
+    return Answer({"RequestInfo": records}, text)
 
 
 def decide(

@@ -186,7 +186,7 @@ def _progress(task: UserTask) -> Answer:
         "completionPercentage": None,
     }
     content = {"progress": [{"operation": task.endpoint, "operationProgress": [step]}]}
-    return Answer(content, f"{task.endpoint}: {phase}: {said}\n")
+    return Answer(content, f"{task.endpoint}: {phase}: {said}")
 
 
 def _due_to(request: Request, name: str, sentence: str) -> str:
@@ -276,7 +276,7 @@ def _permissions(call: Call) -> Answer:
     if call.actor.name == ANONYMOUS:
         raise RequestError("Unable to retrieve privilege information for an unsecure connection.")
     role = {"viewer": "VIEWER", "operator": "USER", "admin": "ADMIN"}[call.actor.role]
-    return Answer([role], role + "\n")
+    return Answer([role], role)
 
 
 def _stop(call: Call) -> Answer:
@@ -305,7 +305,7 @@ def _admin(call: Call) -> Answer:
         for theirs, ours in _SPEEDS.items()
         if ours in changes
     )
-    return Answer({"ongoingConcurrencyChangeRequest": said}, said + "\n")
+    return Answer({"ongoingConcurrencyChangeRequest": said}, said)
 
 
 # Limits that can be changed while an execution runs.

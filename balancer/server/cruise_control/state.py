@@ -26,6 +26,8 @@ _RECENT = {
     "recentMetricAnomalies": ("slow_brokers",),
     "recentTopicAnomalies": ("missing_replicas",),
 }
+# Detectors whose plans need no approval if the policy lets them heal.
+_HEALERS = ("dead_brokers", "dead_disks")
 _STATUS = {
     "ripe": "DETECTED",
     "waiting": "CHECK_WITH_DELAY",
@@ -55,7 +57,7 @@ def cruise_control_state(
         f"{part}: {{{', '.join(f'{k}: {v}' for k, v in fields.items())}}}"
         for part, fields in content.items()
     )
-    return Answer(content, text + "\n")
+    return Answer(content, text)
 
 
 def kafka_cluster_state(s: Snapshot, *, topic: str | None, verbose: bool) -> Answer:
@@ -102,15 +104,12 @@ def kafka_cluster_state(s: Snapshot, *, topic: str | None, verbose: bool) -> Ans
     }
     if verbose:
         of_partitions["other"] = listed(~(s.leaderless | lost))
-    text = "\n".join(
-        [
-            *(f"{k}: {v if v is not None else 'unknown'}" for k, v in of_brokers.items()),
-            *(f"{k}: {v if v is not None else 'unknown'}" for k, v in of_partitions.items()),
-        ]
-    )
-    return Answer(
-        {"KafkaBrokerState": of_brokers, "KafkaPartitionState": of_partitions}, text + "\n"
-    )
+
+    def text() -> str:
+        parts = {**of_brokers, **of_partitions}
+        return "\n".join(f"{k}: {'unknown' if v is None else v}" for k, v in parts.items())
+
+    return Answer({"KafkaBrokerState": of_brokers, "KafkaPartitionState": of_partitions}, text)
 
 
 def _analyzer(service: Service) -> dict[str, Any]:
@@ -144,10 +143,12 @@ def _executor(service: Service, tasks: Sequence[UserTask]) -> dict[str, Any]:
     plan, progress, limits = found["plan"] or {}, found["progress"] or {}, found["limits"]
     moves = plan.get("replica_moves", 0) + plan.get("replicas_added", 0)
     disks = plan.get("disk_moves", 0)
-    state = "INTER_BROKER_REPLICA" if moves else "INTRA_BROKER_REPLICA" if disks else "LEADER"
+    kind = "INTER_BROKER_REPLICA" if moves else "INTRA_BROKER_REPLICA" if disks else "LEADER"
+    # what a recovery finishes is not known before it ends
+    state = f"{kind}_MOVEMENT_TASK_IN_PROGRESS" if plan else "STARTING_EXECUTION"
     by = next((t.id for t in tasks if t.proposal and t.proposal == found["proposal"]), None)
     figures: dict[str, Any] = {
-        "state": f"{state}_MOVEMENT_TASK_IN_PROGRESS",
+        "state": state,
         "triggeredTaskReason": found["cause"],
         **({"triggeredUserTaskId": by} if by else {}),
         "numTotalPartitionMovements": moves,
@@ -166,9 +167,12 @@ def _executor(service: Service, tasks: Sequence[UserTask]) -> dict[str, Any]:
 
 def _anomalies(service: Service) -> dict[str, Any]:
     settings, findings = service.controller.settings, service.controller.findings
+    policy = settings.approval
     healed = {
         key.removeprefix("self.healing.").removesuffix(".enabled").replace(".", "_").upper(): bool(
-            service.controller.executes and getattr(settings, detector).act
+            service.controller.executes
+            and getattr(settings, detector).act
+            and (policy.mode == "automatic" or (policy.heal and detector in _HEALERS))
         )
         for key, detector in HEALING.items()
     }

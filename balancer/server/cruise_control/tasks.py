@@ -154,4 +154,4 @@ def task_list(tasks: list[tuple[UserTask, str]], *, answers: bool) -> Answer:
                 f"\nOriginal response for task {record['UserTaskId']}:\n"
                 f"{record['originalResponse']}"
             )
-    return Answer({"userTasks": records}, text + "\n")
+    return Answer({"userTasks": records}, text)
