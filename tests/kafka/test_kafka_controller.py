@@ -70,7 +70,7 @@ class Running:
 
     def page(self, name: str) -> str | None:
         """A page of its endpoint; None while it does not answer."""
-        found = re.search(r"serving http://(\S+)/metrics", self.log.read_text())
+        found = re.search(r"serving http://([^\s/]+)", self.log.read_text())
         if found is None:
             assert self.process.poll() is None, self.log.read_text()
             return None

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from chromium import Tab, tab
-from server_cases import Served, served
+from server_cases import Served, after, served
 
 from balancer.server.access import hash_password
 from balancer.server.page.files import page_files
@@ -382,3 +382,19 @@ def test_files_have_a_tag_and_a_policy_and_need_credentials(tmp_path: Path) -> N
 def test_the_checker_of_accessibility_finds_what_is_planted(page: Tab) -> None:
     page.run("document.querySelector('main').append(document.createElement('input'))")
     assert any(problem.startswith("label:") for problem in _accessibility(page))
+
+
+def test_what_has_changed_since_is_shown_while_one_looks(browser: Tab, tmp_path: Path) -> None:
+    browser.events.clear()
+    with served(tmp_path, settings={"interval": 3600}) as found, found.client() as client:
+        _until_ready(client)
+        browser.open(f"{found.server.url}/")
+        _propose(browser, limit=20)
+        assert "Nothing that matters to it has changed" in _text(browser)
+        plan = found.service.document(browser.run("location.hash").rsplit("/", 1)[1])
+        found.model.cluster = after(plan, found.model.cluster)
+        client.post("/api/v1/controller/look")
+        _says(browser, "this plan would not be executed")
+        _click(browser, "Approve")
+        _says(browser, "stale")
+    assert found.executor.executed == []

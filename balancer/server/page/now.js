@@ -95,7 +95,7 @@ export async function show(body, app) {
   fill(body,
     section("What is wrong", wrong, clusterNow, goalsNow),
     section("Brokers", h("div", { class: "controls" }, field("Resource", resource), units),
-      said, h("p", { class: "soft" }, "Choose a broker for its disks, topics and partitions."), chart));
+      said, h("p", { class: "soft" }, "Choose a broker for its disks, topics and partitions; arrow keys move between them."), chart));
   await update();
   return { update: (kinds) => (kinds.has("decision") ? update() : null) };
 }

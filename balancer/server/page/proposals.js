@@ -48,7 +48,7 @@ export async function show(body, app) {
           if (said.isConnected) app.go(`#/proposals/${done.proposal}`);
           else app.say(`Proposal ${done.proposal} is made.`);
         }, { class: "main" })), said),
-    section("Compare two", h("p", { class: "soft" }, "Two proposals that are kept, side by side."), pair));
+    section("Compare two", h("p", { class: "soft" }, "Two proposals that are kept, side by side; it takes two."), pair));
   await load();
   return { update: (kinds) => (kinds.has("proposal") ? load() : null) };
 }
