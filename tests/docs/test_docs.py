@@ -38,7 +38,7 @@ PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))
 _ON_A_REAL_CLUSTER = ("first-rebalance.md",)
 _WITH_SPARK = ("history.md",)
 _OF_STREAM_JOBS = (["snapshot", "flink"], ["snapshot", "kafka-streams"])
-_NOT_OURS = ("pip", "kafka-acls", "kafka-reassign-partitions", "kafka-leader-election")
+_NOT_OURS = ("pip", "curl", "kafka-acls", "kafka-reassign-partitions", "kafka-leader-election")
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
@@ -85,7 +85,11 @@ def parse(app: typer.Typer, words: list[str]) -> dict[str, Any]:
 
 
 def run_counterpoise(words: list[str], code: int) -> None:
-    if "--bootstrap-server" in words or words[:2] in _OF_STREAM_JOBS:
+    if (
+        "--bootstrap-server" in words
+        or words[:2] in _OF_STREAM_JOBS
+        or words[0] in ("server", "proposals")
+    ):
         parse(app, words)
         return
     if words[0] == "history":

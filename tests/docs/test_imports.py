@@ -33,7 +33,8 @@ ROOMS = (
     ("controller",),
     ("backtest", "report"),
     ("composition",),
-    ("server", "cli"),
+    ("server",),
+    ("cli",),
 )
 # The checker shares no code with search or planning: it knows plans by their documents alone.
 INDEPENDENT = {"verification": {"balancer.planning.document"}}
