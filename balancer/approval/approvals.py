@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from balancer.problem.operations import OPERATIONS
 
 log = logging.getLogger("counterpoise.approval")
 
+_DIGEST = re.compile(r'^ "digest": "([0-9a-f]{64})",$', re.M)
 REQUEST = "request"
 CONTROLLER = "controller"
 
@@ -97,7 +99,10 @@ class Approvals:
         """Keep a proposal; an open one of the controller for the same cause is superseded."""
         policy, now = self._policy(), self._clock()
         text = plan.to_json()
-        digest = PlanDocument.model_validate_json(text).content_digest
+        # The text states it; reading a plan of a million actions again would take long.
+        stated = _DIGEST.search(text)
+        assert stated is not None
+        digest = stated[1]
         proposal = KeptProposal(
             id=digest[:12],
             digest=digest,
@@ -115,7 +120,9 @@ class Approvals:
                 return same
             if by == CONTROLLER:
                 for other in known.values():
-                    if other.state == "open" and (other.by, other.cause) == (by, cause):
+                    # One that somebody has approved already waits for the other reviewer.
+                    fresh = other.state == "open" and not other.approvals
+                    if fresh and (other.by, other.cause) == (by, cause):
                         self._change(other.id, lambda p: {"state": "superseded"})
             self._store.add(proposal, text, policy.keep)
         self.changed(proposal)

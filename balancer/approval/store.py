@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import logging
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from cluster_model.files import write_atomically
 from metrics_reporter.documents import first_problem, shown
 
 log = logging.getLogger("counterpoise.approval")
+_READ = 4
 
 
 class ProposalStore:
@@ -33,6 +35,8 @@ class ProposalStore:
         self._lock = threading.RLock()
         self._kept: dict[str, KeptProposal] = {}
         self._plans: dict[str, bytes] = {}
+        # Plans that were read last: a page asks for one many times.
+        self._read: OrderedDict[str, PlanDocument] = OrderedDict()
         if directory is not None:
             directory.mkdir(parents=True, exist_ok=True)
             self._load(directory)
@@ -89,6 +93,10 @@ class ProposalStore:
             If there is none, or it is not the plan of the record.
         """
         kept = self.get(identity)
+        with self._lock:
+            if (known := self._read.get(identity)) is not None:
+                self._read.move_to_end(identity)
+                return known
         try:
             document = PlanDocument.model_validate_json(self.plan_text(identity))
         except ValidationError as error:
@@ -100,6 +108,10 @@ class ProposalStore:
                 f"proposal {kept.id}: its plan was changed after it was made: digest "
                 f"{kept.digest[:12]} stated, {document.content_digest[:12]} found; propose again"
             )
+        with self._lock:
+            self._read[identity] = document
+            while len(self._read) > _READ:
+                self._read.popitem(last=False)
         return document
 
     def add(self, proposal: KeptProposal, plan: str, keep: int) -> None:
@@ -136,6 +148,7 @@ class ProposalStore:
     def _remove(self, identity: str) -> None:
         del self._kept[identity]
         self._plans.pop(identity, None)
+        self._read.pop(identity, None)
         if self._directory is not None:
             (self._directory / f"{identity}.json").unlink(missing_ok=True)
             self._plan_file(identity).unlink(missing_ok=True)

@@ -26,6 +26,7 @@ _KINDS = (
     "lost_partitions",
 )
 
+_OUTCOMES = ("done", "stopped", "rolled back", "failed", "vote lost")
 # Of the current execution; NaN if there is none, or the value is unknown.
 _PROGRESS = {
     "tasks": "Tasks of the execution in progress.",
@@ -141,7 +142,8 @@ class Metrics:
         one("plan_seconds_total", "counter", "Time spent making plans.", self.plan_seconds)
         one("bytes_planned_total", "counter", "Bytes that plans would copy.", self.bytes_planned)
         one("bytes_moved_total", "counter", "Bytes that executions copied.", self.bytes_moved)
-        by("executions_total", "counter", "Executions ended.", "state", self.executions)
+        ended = {state: self.executions.get(state, 0) for state in _OUTCOMES}
+        by("executions_total", "counter", "Executions ended.", "state", ended)
         lost = self.lost_partitions
         one("lost_partitions", "gauge", "Partitions with nothing left to copy from.", lost)
         for name, about in _PROGRESS.items():

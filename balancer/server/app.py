@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
@@ -22,6 +21,7 @@ from balancer.server.cruise_control.tasks import UserTasks
 from balancer.server.errors import RequestError
 from balancer.server.events import Events
 from balancer.server.guards import Guards
+from balancer.server.metrics import Measured, ServerMetrics
 from balancer.server.service import Service
 from balancer.server.settings import ServerSettings
 from cluster_model.errors import InputError
@@ -36,7 +36,7 @@ def create_app(
     *,
     access: Access,
     address: str,
-    metrics: Callable[[], str],
+    metrics: ServerMetrics,
     events: Events,
 ) -> FastAPI:
     """Build the application.
@@ -50,14 +50,15 @@ def create_app(
     address
         Host that it listens on.
     metrics
-        Makes the text of ``/metrics``.
+        What ``/metrics`` shows, and where requests are counted.
     events
         Live events.
     """
     app = _application()
-    app.state.service, app.state.events, app.state.metrics = service, events, metrics
+    app.state.service, app.state.events, app.state.metrics = service, events, metrics.text
     app.state.user_tasks, app.state.dry_runs = UserTasks(), DryRuns()
     app.add_middleware(Guards, settings=settings, access=access, address=address)
+    app.add_middleware(Measured, requests=metrics.requests)
     return app
 
 

@@ -21,6 +21,7 @@ from balancer.server.app import create_app
 from balancer.server.errors import ServerError
 from balancer.server.events import Events
 from balancer.server.guards import is_loopback
+from balancer.server.metrics import ServerMetrics
 from balancer.server.service import Service
 from balancer.server.settings import ServerSettings
 
@@ -41,7 +42,7 @@ class Server:
     host, port
         Where to listen; port 0 takes a free one.
     metrics
-        Makes the text of ``/metrics``.
+        Makes the text of the controller's metrics.
 
     Attributes
     ----------
@@ -75,7 +76,7 @@ class Server:
             settings,
             access=Access(settings, local=local),
             address=host,
-            metrics=metrics,
+            metrics=ServerMetrics(service, metrics, lambda: self.events.followers),
             events=self.events,
         )
         self._service = service
