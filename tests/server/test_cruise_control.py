@@ -416,7 +416,7 @@ def test_a_recovery_is_not_taken_for_an_election_of_leaders(
     running: tuple[Served, httpx.Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, client = running
-    work = {"cause": "recovery", "plan": {}, "proposal": None, "progress": None}
+    work: dict[str, object] = {"cause": "recovery", "plan": {}, "proposal": None, "progress": None}
     limits = {"concurrent_moves_per_broker": 5, "leadership_batch": 100}
     monkeypatch.setattr(found.service, "execution", lambda: {**work, "limits": limits})
     answer = client.get(f"{BASE}/state?json=true&substates=executor").json()
