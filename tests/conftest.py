@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 settings.register_profile("steady", deadline=None)
 settings.load_profile("steady")
 
+# Workers of pytest-xdist have one: commands would wrap what tests read.
+os.environ.pop("COLUMNS", None)
 os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "history" / "spark")
 
 # Tests that share what takes long to start, by the first path that fits. Each group is run by

@@ -10,7 +10,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from typer.core import TyperOption
+import typer
+import typer.main
 
 from balancer.composition.configuration import (
     IMPLICIT,
@@ -38,13 +39,13 @@ def variable(option: str) -> str:
     return _PREFIX + option.removeprefix("--").replace("-", "_").upper()
 
 
-def config_option(params: list[Any]) -> TyperOption | None:
+def config_option(params: list[Any]) -> Any:
     """The option ``--config`` for a command, if any of its options has a variable."""
     keys = {key: param.name for param in params if (key := _key(param)) is not None}
     if not keys:
         return None
 
-    def read(context: Any, _: Any, given: Path | None) -> None:
+    def read(context: typer.Context, given: Path | None) -> None:
         if context.resilient_parsing:
             return
         file, refusal = given, None
@@ -55,9 +56,12 @@ def config_option(params: list[Any]) -> TyperOption | None:
             values = option_values(file)
             context.default_map = {keys[key]: v for key, v in values.items() if key in keys}
 
-    return TyperOption(
-        param_decls=["--config"],
-        type=Path,
+    # Typer makes the option: the classes behind it change from release to release.
+    holder = typer.Typer(add_completion=False)
+
+    stated = typer.Option(
+        None,
+        "--config",
         metavar="FILE",
         callback=read,
         expose_value=False,
@@ -67,6 +71,12 @@ def config_option(params: list[Any]) -> TyperOption | None:
         help=f"Configuration file with values for options; {IMPLICIT} in the current directory is "
         "read without being named.",
     )
+
+    @holder.command()
+    def command(config: Path | None = stated) -> None:
+        """Hold the option."""
+
+    return next(p for p in typer.main.get_command(holder).params if p.name == "config")
 
 
 def prefer_snapshot(context: Any, params: list[Any]) -> None:

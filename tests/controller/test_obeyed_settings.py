@@ -353,6 +353,15 @@ def _decisions() -> None:
     assert len(stage.controller.decisions) == 2
 
 
+def _approval() -> None:
+    stage = Stage(skewed())
+    _set(stage, approval={"mode": "manual"})
+    assert stage.rounds(1) == ["proposed"]
+    assert not stage.executor.plans
+    _set(stage)
+    assert "executed" in stage.rounds(40)
+
+
 def _goal_violations() -> None:
     stage = Stage(skewed())
     _set(stage, goal_violations={"enabled": False})
@@ -484,6 +493,7 @@ OBEYED: dict[str, Callable[[], None]] = {
     "progress_interval": _progress_interval,
     "excluded_topics": _excluded_topics,
     "decisions": _decisions,
+    "approval": _approval,
     "goal_violations": _goal_violations,
     "dead_brokers": _dead_brokers,
     "dead_disks": _dead_disks,
