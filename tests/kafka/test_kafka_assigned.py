@@ -311,7 +311,7 @@ def test_what_is_not_stated_is_measured(
         last = controller.last()
         return bool(last) and last["lag"] < 200 and len(last["capacity_measured"]) > 1
 
-    wait_for(settled, 60.0, lambda: controller.rounds[-6:])
+    wait_for(settled, 120.0, lambda: controller.rounds[-6:])
     wait_for(
         lambda: controller.last()["rebalance_measured"] is not None,
         30.0,
