@@ -40,7 +40,7 @@ def test_the_first_rebalance_goes_as_the_page_says(
             result = CliRunner().invoke(app, words)
             assert result.exit_code == 0, f"{line}\n{result.output}"
             ran.append(words[0])
-    assert ran == ["snapshot", "propose", "explain", "verify", "execute", "execute", "run"]
+    assert ran == ["snapshot", "load", "propose", "explain", "verify", "execute", "execute", "run"]
     after = read_cluster(cluster.bootstrap, capacity={"disk": 1e12}, resources=["disk"])
     held = dict.fromkeys(after.broker_ids.tolist(), 0)
     for broker in after.broker_ids[after.replica_broker].tolist():

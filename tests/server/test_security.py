@@ -66,6 +66,9 @@ NEEDS = {
                     "proposals/{identity}/summary",
                     "proposals/{identity}/actions",
                     "proposals/{identity}/changes",
+                    "proposals/{identity}/traffic",
+                    "cluster/brokers/{broker}",
+                    "cluster/columns/{name}",
                     "jobs/{identity}",
                 ]
             ),
