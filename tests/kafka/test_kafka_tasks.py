@@ -282,7 +282,7 @@ def test_a_member_with_a_malformed_report_does_not_stop_the_others(
     application.await_balance(1)
     assert "gets no tasks: user data" in application.members[1].said()
     checks = application.finish()
-    assert all(c.correct for c in checks)
+    assert all(c.correct for c in checks), checks
     assert math.isfinite(max(c.gap() for c in checks))
 
 
@@ -339,7 +339,8 @@ def test_a_member_that_is_stuck_leaves_its_tasks_to_the_others(
     application.await_balance(1)
     stuck.go_on()
     # What it did afterwards was refused.
-    assert all(c.correct for c in application.finish())
+    checks = application.finish()
+    assert all(c.correct for c in checks), checks
 
 
 @pytest.mark.kafka
@@ -362,7 +363,8 @@ def test_a_member_that_has_left_commits_nothing_even_if_nobody_has_its_tasks(
     assert [c.processed for c in check(application.configs)] == [0] * PARTITIONS
     application.start(1)
     application.await_balance(1)
-    assert all(c.correct for c in application.finish())
+    checks = application.finish()
+    assert all(c.correct for c in checks), checks
 
 
 @pytest.mark.kafka
@@ -376,7 +378,8 @@ def test_a_broker_that_is_away_for_a_while_costs_no_count(
     time.sleep(2)
     cluster.restart(0)
     application.await_balance(1, 2)
-    assert all(c.correct for c in application.finish())
+    checks = application.finish()
+    assert all(c.correct for c in checks), checks
 
 
 @pytest.mark.kafka
