@@ -181,7 +181,7 @@ def _run(case: _Case, assignor: Assignor, tally: _Tally) -> None:
 
 @dataclass(frozen=True)
 class _Converged:
-    """How often an assignor was asked, what it moved, whether it wants to be asked again."""
+    """How often an assignor was asked, what it moved, whether it asks for another rebalance."""
 
     rounds: int
     copies: int

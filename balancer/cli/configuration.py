@@ -23,7 +23,7 @@ from balancer.composition.configuration import (
 _PREFIX = "COUNTERPOISE_"
 _VARIABLE = f"{_PREFIX}CONFIG"
 _FILE = f"{__name__}.file"
-# Options that say how to read a cluster: a snapshot on the command line stands in for all of them.
+# Options that say how to read a cluster: a snapshot on the command line replaces all of them.
 _OF_A_CLUSTER = {"bootstrap_server", "capacity", "attributes", "command_config", "metrics_topic"}
 _DROPPED = f"{__name__}.dropped"
 

@@ -13,7 +13,7 @@ Placement = Mapping[str, Sequence[str]]
 
 
 class Written:
-    """Places tasks as a function of the state says; probes while the function wants to."""
+    """Places tasks as a function of the state says; probes while the function asks for it."""
 
     def __init__(
         self,

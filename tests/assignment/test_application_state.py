@@ -112,7 +112,7 @@ class Fixed:
 
     def __init__(self, **held: str) -> None:
         self.held = held
-        self.told: list[AssignmentError] = []
+        self.reported: list[AssignmentError] = []
 
     def assign(self, application: Application) -> Assignments:
         found = assignments(**self.held)
@@ -120,7 +120,7 @@ class Fixed:
         return found
 
     def on_assignment_computed(self, found: Assignments, error: AssignmentError) -> None:
-        self.told.append(error)
+        self.reported.append(error)
 
 
 def test_an_assignor_of_ones_own_is_run_and_told_what_became_of_its_assignment() -> None:
@@ -129,18 +129,18 @@ def test_an_assignor_of_ones_own_is_run_and_told_what_became_of_its_assignment()
     assert found.active.tolist() == [0, 1, 2]
     assert (found.standby_task.tolist(), found.standby_instance.tolist()) == ([0], [1])
     assert (found.probing_rebalance, found.followup_rebalance_ms) == (True, 5_000)
-    assert assignor.told == [AssignmentError.NONE]
+    assert assignor.reported == [AssignmentError.NONE]
 
 
 def test_a_wrong_assignment_is_refused() -> None:
     assignor = Fixed(P1="a00 s10", P2="a01", P3="a10")
     with pytest.raises(TaskAssignmentError, match=r"^INVALID_STANDBY_TASK: .*1_0"):
         run_assignor(assignor, application())
-    assert assignor.told == [AssignmentError.INVALID_STANDBY_TASK]
+    assert assignor.reported == [AssignmentError.INVALID_STANDBY_TASK]
     lacking = Fixed(P1="a00", P2="a01", P3="")
     with pytest.raises(TaskAssignmentError, match="task 1_0 is active nowhere"):
         run_assignor(lacking, application())
-    assert lacking.told == []
+    assert lacking.reported == []
 
 
 def test_the_identity_is_the_previous_assignment() -> None:

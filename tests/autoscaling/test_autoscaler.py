@@ -485,18 +485,18 @@ class Fixed:
 
 
 def test_a_round_changes_the_number_and_says_why() -> None:
-    fixed, told = Fixed(1), list[tuple[int, int]]()
+    fixed, published = Fixed(1), list[tuple[int, int]]()
     seen = observation([90.0, 80.0, 10.0], [0, 0, 0], 100.0)
     autoscaler = Autoscaler(
         lambda: seen,
         RepairPolicy(AutoscalingParameters(sla=1.0)),
         Scaler(fixed, ScalingLimits(maximum=5)),
-        lambda needed, running: told.append((needed, running)),
+        lambda needed, running: published.append((needed, running)),
     )
     done = autoscaler.round()
     assert done.kind == "changed"
     assert fixed.requested == done.consumers == 3
-    assert told == [(3, 1)]
+    assert published == [(3, 1)]
     assert done.reason.startswith("1 -> 3 consumers: ")
     page = {s.name + str(dict(s.labels)): s.value for s in samples(autoscaler.metrics())}
     assert page["counterpoise_autoscale_consumers_needed{}"] == 3.0
@@ -547,14 +547,14 @@ def test_rounds_end_when_they_are_asked_to() -> None:
 def test_consumers_that_are_told_what_to_read_are_those_that_say_so(
     kafka: Kafka, clock: Clock
 ) -> None:
-    told: dict[str, list[tuple[str, int]]] = {"x": [("orders", 0)], "y": []}
+    members: dict[str, list[tuple[str, int]]] = {"x": [("orders", 0)], "y": []}
     observer = KafkaObserver(
         kafka.connect,
         "shop",
         ["orders"],
         Working(100.0, byte_capacity=1e6),
         clock=clock,
-        members=lambda: told,
+        members=lambda: members,
         speeds=lambda partitions: [1000.0 * number for _, number in partitions],
     )
     with pytest.raises(AutoscalingError, match="has members that Kafka assigns partitions to"):
@@ -687,14 +687,14 @@ def test_ranges_shrink_once_the_load_has_gone() -> None:
 
 
 def test_a_round_needs_at_least_the_minimum() -> None:
-    told = list[tuple[int, int]]()
+    published = list[tuple[int, int]]()
     seen = observation([5.0, 5.0, 5.0], [0, 0, 2], 100.0)
     policy = RepairPolicy(AutoscalingParameters(minimum=3))
     autoscaler = Autoscaler(
-        lambda: seen, policy, publish=lambda *n: told.append(n), assignor="packed", minimum=3
+        lambda: seen, policy, publish=lambda *n: published.append(n), assignor="packed", minimum=3
     )
     assert autoscaler.round().consumers == 3
-    assert told == [(3, 3)]
+    assert published == [(3, 3)]
 
 
 def test_what_cannot_be_measured_ends_no_consumer() -> None:
@@ -762,9 +762,9 @@ def test_without_a_capacity_the_measured_one_is_used(kafka: Kafka, clock: Clock)
     assert seen.group.new_capacity == expected
 
 
-@pytest.mark.parametrize(("stated", "told"), [(40.0, False), (100.0, True), (20.0, True)])
+@pytest.mark.parametrize(("stated", "noted"), [(40.0, False), (100.0, True), (20.0, True)])
 def test_a_capacity_that_is_far_from_the_measured_one_is_named(
-    kafka: Kafka, clock: Clock, stated: float, told: bool
+    kafka: Kafka, clock: Clock, stated: float, noted: bool
 ) -> None:
     kafka.end["orders", 0] = 5000
     observer = measuring(kafka, clock, Working(stated))
@@ -773,7 +773,7 @@ def test_a_capacity_that_is_far_from_the_measured_one_is_named(
         seen = observer.observe()
     assert seen.group.capacity.tolist() == [stated, stated]
     sentence = f"a can process 34.29 events/s as measured, and {stated:g} are stated"
-    assert (sentence in seen.notes) == told
+    assert (sentence in seen.notes) == noted
 
 
 class Said:
@@ -792,8 +792,8 @@ class Said:
 
 def test_what_consumers_say_counts_first(kafka: Kafka, clock: Clock) -> None:
     kafka.members, said = {}, Said()
-    told = {"x": [("orders", 0)], "y": [("orders", 1)], "z": [("orders", 2)]}
-    observer = measuring(kafka, clock, Working(), members=lambda: told, reports=said)
+    members = {"x": [("orders", 0)], "y": [("orders", 1)], "z": [("orders", 2)]}
+    observer = measuring(kafka, clock, Working(), members=lambda: members, reports=said)
     clock.now += 10.0
     seen = observer.observe()
     assert seen.measuring
@@ -908,7 +908,7 @@ def test_while_capacities_are_measured_nothing_ends(assignor: Assignor) -> None:
         def decide(self, group: Group, now: float) -> Decision:
             raise AssertionError("there is no capacity to decide on")
 
-    told, assigned_to = list[tuple[int, int]](), list[dict[str, str]]()
+    published, assigned_to = list[tuple[int, int]](), list[dict[str, str]]()
     seen = replace(observation([50.0, 10.0, 0.0], [0, 1, -1], 1.0), measuring=True)
 
     def assign(seen: Observation, decision: Decision) -> bool:
@@ -920,7 +920,7 @@ def test_while_capacities_are_measured_nothing_ends(assignor: Assignor) -> None:
         lambda: seen,
         Never(),
         Scaler(fixed, ScalingLimits(down_cooldown=0.0)),
-        lambda *n: told.append(n),
+        lambda *n: published.append(n),
         assignor,
         assign=assign,
     )
@@ -928,7 +928,7 @@ def test_while_capacities_are_measured_nothing_ends(assignor: Assignor) -> None:
     assert (done.kind, done.observation) == ("waiting", None)
     assert done.reason.startswith("what a consumer can process is being measured")
     assert fixed.requested == 5
-    assert told == [(2, 2)]
+    assert published == [(2, 2)]
     # no consumer would process anything that could be measured
     everything = {"orders-0": "c0", "orders-1": "c1", "orders-2": "c1"}
     assert assigned_to == ([everything] if assignor == "assigned" else [])

@@ -286,7 +286,7 @@ def test_settings_are_above_0() -> None:
         MeasurementSettings(commits=0)
 
 
-# --- consumers that are told what to read
+# --- consumers with assigned partitions
 
 
 def test_the_meter_counts_time_of_processing_only() -> None:

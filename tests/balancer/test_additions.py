@@ -1,4 +1,4 @@
-"""New replicas go where the search wants them, elsewhere if that would overfill, or nowhere."""
+"""New replicas go where the search puts them, elsewhere if that would overfill, or nowhere."""
 
 from __future__ import annotations
 

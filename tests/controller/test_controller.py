@@ -278,7 +278,7 @@ def test_a_broker_that_comes_back_in_time_is_left_alone() -> None:
     stage.model.cluster = before
     assert stage.rounds(1) == ["balanced"]
     stage.model.with_states(dead=[3])
-    # the grace begins anew
+    # the grace starts over
     assert set(stage.rounds(29)) == {"waiting"}
     assert not stage.executor.plans
 
@@ -410,7 +410,7 @@ def test_on_standby_nothing_is_planned_and_the_next_to_act_cleans_up_first() -> 
 
 
 def test_on_standby_it_remembers_as_if_it_acted() -> None:
-    """A grace that ran before the other one died does not begin anew."""
+    """A grace that ran before the other one died does not start over."""
 
     class Vote:
         acting = False

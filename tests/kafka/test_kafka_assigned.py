@@ -1,4 +1,4 @@
-"""Consumers that are told what to read: nothing is lost or read by two, whoever is killed."""
+"""Consumers with assigned partitions: nothing is lost or read by two, even when one is killed."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ log = open(os.path.join(folder, str(os.getpid())), "w", buffering=1)
 def tell(*what):
     log.write(json.dumps([time.monotonic(), *what]) + "\\n")
 
-def told(what):
+def tells(what):
     return lambda partitions: [tell(what, number) for _, number in sorted(partitions)]
 
 tell("name", os.environ["COUNTERPOISE_CONSUMER"])
-with AssignedConsumer(bootstrap, group, on_start=told("start"), on_stop=told("stop")) as consumer:
+with AssignedConsumer(bootstrap, group, on_start=tells("start"), on_stop=tells("stop")) as consumer:
     signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
     for record in consumer:
         waited = time.time() - record.timestamp()[1] / 1e3
@@ -267,7 +267,7 @@ def test_a_skewed_load_is_followed_from_one_to_six_and_back_with_consumers_kille
     chance = random.Random(15)
     controller = start("--command", " ".join(command))
 
-    def told() -> object:
+    def last_rounds() -> object:
         return controller.rounds[-6:]
 
     def running(count: int) -> Callable[[], bool]:
@@ -277,19 +277,19 @@ def test_a_skewed_load_is_followed_from_one_to_six_and_back_with_consumers_kille
 
         return found
 
-    wait_for(running(1), 60.0, told)
+    wait_for(running(1), 60.0, last_rounds)
     load.rates = [90.0, 80.0, 70.0, 80.0, 60.0, 70.0]
-    wait_for(lambda: running(6)() and controller.last()["lag"] < 500, 60.0, told)
+    wait_for(lambda: running(6)() and controller.last()["lag"] < 500, 60.0, last_rounds)
     for _ in range(2):
         time.sleep(chance.uniform(0.0, 2.0))
         living = [int(f.name) for f in folder.iterdir() if alive(int(f.name))]
         os.kill(chance.choice(living), signal.SIGKILL)
-    wait_for(lambda: running(6)() and controller.last()["lag"] < 500, 60.0, told)
+    wait_for(lambda: running(6)() and controller.last()["lag"] < 500, 60.0, last_rounds)
     load.rates = [5.0, 5.0, 5.0, 90.0, 5.0, 5.0]
-    wait_for(lambda: controller.last()["running"] <= 2, 60.0, told)
+    wait_for(lambda: controller.last()["running"] <= 2, 60.0, last_rounds)
     load.rates = [0.0] * PARTITIONS
     load.stop()
-    wait_for(lambda: running(1)() and controller.last()["lag"] == 0, 60.0, told)
+    wait_for(lambda: running(1)() and controller.last()["lag"] == 0, 60.0, last_rounds)
     controller.end()
     assert controller.process.returncode == 0
     written = Written.read(folder)

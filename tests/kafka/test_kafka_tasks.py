@@ -242,7 +242,7 @@ def test_a_member_with_a_malformed_report_does_not_stop_the_others(
     from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
     from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
-    told: list[object] = []
+    assigned: list[object] = []
 
     class Garbage(AbstractPartitionAssignor):  # type: ignore[misc]
         name = "counterpoise-tasks"
@@ -259,7 +259,7 @@ def test_a_member_with_a_malformed_report_does_not_stop_the_others(
             raise AssertionError("it never leads")
 
         def on_assignment(self, assignment: object, generation: int) -> None:
-            told.append(assignment)
+            assigned.append(assignment)
 
     application.start(1)
     application.await_balance(1)
@@ -272,11 +272,11 @@ def test_a_member_with_a_malformed_report_does_not_stop_the_others(
     consumer.subscribe([application.configs.input_topic])
     try:
         deadline = time.monotonic() + 30
-        while not told and time.monotonic() < deadline:
+        while not assigned and time.monotonic() < deadline:
             consumer.poll(timeout_ms=200)
     finally:
         consumer.close()
-    (assignment,) = told[:1]
+    (assignment,) = assigned[:1]
     assert assignment.partitions() == []  # type: ignore[attr-defined]
     assert MemberTasks.decode(bytes(assignment.user_data)) == MemberTasks()  # type: ignore[attr-defined]
     application.await_balance(1)

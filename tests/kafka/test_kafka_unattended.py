@@ -63,7 +63,7 @@ def load(kafka: KafkaCluster) -> Iterator[None]:
 
 @contextmanager
 def counterpoise(log: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A command in a process of its own, told to end at the end."""
+    """A command in a process of its own, asked to end when the block ends."""
     code = "from balancer.cli import main; main()"
     with log.open("wb") as out:
         process = subprocess.Popen([sys.executable, "-c", code, *words], stdout=out, stderr=out)

@@ -63,7 +63,7 @@ def test_golden_bytes_of_local_times() -> None:
 
 
 def test_no_id_was_moved() -> None:
-    """Part of the format: whoever reads old records reads these numbers."""
+    """The numbers are part of the format: old records contain them."""
     first = ["bytes_in", "bytes_out", "size", "cpu", "cpu_ratio"]
     assert list(METRIC_IDS)[:5] == first
     assert METRIC_IDS["consumer_fetch_total_time_ms_p999"] == 19

@@ -187,8 +187,8 @@ def test_the_plan_of_the_dry_run_is_the_one_that_is_executed(
     found.model.cluster = replace(s, leader_load=s.leader_load[::-1].copy())
     client.post("/api/v1/controller/look")
     wait_for(lambda: found.service.view().snapshot is found.model.cluster)
-    anew = client.get(f"{BASE}/proposals?json=true&verbose=true&excluded_topics=none").json()
-    assert anew["proposals"] != seen["proposals"]
+    again = client.get(f"{BASE}/proposals?json=true&verbose=true&excluded_topics=none").json()
+    assert again["proposals"] != seen["proposals"]
     done = client.post(f"{asked}&dryrun=false").json()
     assert done["proposals"] == seen["proposals"]
     assert done["summary"] == seen["summary"]

@@ -46,13 +46,13 @@ def test_each_broker_has_its_load_and_each_goal_its_state(tmp_path: Path) -> Non
         load = client.get("/api/v1/cluster/brokers").json()
         goals = client.get("/api/v1/goals").json()
     families = {f.name: f for f in text_string_to_metric_families(text)}
-    told = {
+    exported = {
         (s.labels["broker"], s.labels["resource"]): s.value
         for s in families["counterpoise_broker_load"].samples
     }
     for broker in load:
         for resource, figure in broker["figures"].items():
-            assert told[str(broker["broker"]), resource] == figure["amount"]
+            assert exported[str(broker["broker"]), resource] == figure["amount"]
     met = {s.labels["goal"]: bool(s.value) for s in families["counterpoise_goal_met"].samples}
     assert met == {g["goal"]: g["met"] for g in goals}
 

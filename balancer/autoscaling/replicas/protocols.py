@@ -14,7 +14,7 @@ class Count:
     Parameters
     ----------
     requested
-        Asked for by the last change, by whomever.
+        Asked for by the last change, by this scaler or somebody else.
     ready
         Running and able to work.
     running

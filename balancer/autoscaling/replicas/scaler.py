@@ -117,7 +117,7 @@ class Scaler:
 
     @property
     def requested(self) -> int:
-        """The number that was asked for last, by whomever."""
+        """The number that was asked for last, by this scaler or somebody else."""
         return self.replicas.count().requested
 
     def apply(self, consumers: int, leaving: Sequence[str] = ()) -> Outcome:
