@@ -10,6 +10,7 @@ import typer
 from balancer import Balancer, Plan
 from balancer.cli import tables
 from balancer.cli.files import STDIO
+from balancer.cli.next_steps import next_steps
 from balancer.cli.options import broker_ids, budget, operation
 from balancer.cli.plugins import SnapshotOption, strategy_config
 from balancer.cli.snapshot import (
@@ -372,14 +373,29 @@ def propose(
                 ),
                 stop=stop,
             )
-        _write(plan, output, reassignment_file, election_file, assignments_file, report)
+        steps = next_steps(
+            plan,
+            snapshot=snapshot,
+            bootstrap=bootstrap_server,
+            output=output,
+            reassignment=reassignment_file,
+            election=election_file,
+        )
+        _write(plan, output, reassignment_file, election_file, assignments_file)
+        if report is not None:
+            from balancer.report import html_report
+
+            write(report, html_report(plan, profile=goals, commands=steps))
         if sized_snapshot is not None:
             save_snapshot(plan.snapshot, sized_snapshot)
         if json:
             typer.echo(plan.to_json(), nl=False)
         elif not to_stdout:
             out().print(tables.report(plan))
-            _say_next(bootstrap_server, plan, output, reassignment_file, election_file)
+            if steps:
+                say("")
+            for purpose, command in steps.items():
+                say(f"{purpose + ':':<19} {command}")
     raise typer.Exit(DONE if plan.ok else UNMET)
 
 
@@ -395,7 +411,6 @@ def _write(
     reassignment: Path | None,
     election: Path | None,
     assignments: Path | None,
-    report: Path | None,
 ) -> None:
     if output is not None:
         write(output, plan.to_json())
@@ -405,31 +420,3 @@ def _write(
         write(election, leader_election_json(plan))
     if assignments is not None:
         write(assignments, assignments_json(plan))
-    if report is not None:
-        from balancer.report import html_report
-
-        write(report, html_report(plan))
-
-
-def _say_next(
-    bootstrap: str | None,
-    plan: Plan,
-    output: Path | None,
-    reassignment: Path | None,
-    election: Path | None,
-) -> None:
-    server = f"--bootstrap-server {bootstrap or 'HOST:PORT'}"
-    if not len(plan) or (plan.sizing is not None and plan.sizing.added):
-        return
-    if output is not None:
-        say(f"\nWhy:           counterpoise explain {output}")
-    if reassignment is not None:
-        say(
-            f"Carry out:     kafka-reassign-partitions {server} "
-            f"--reassignment-json-file {reassignment} --execute"
-        )
-    if election is not None:
-        say(
-            f"Then leaders:  kafka-leader-election {server} --election-type preferred "
-            f"--path-to-json-file {election}"
-        )
