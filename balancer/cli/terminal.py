@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console as RichConsole
@@ -23,10 +23,11 @@ from typer.core import TyperCommand, TyperGroup
 
 from balancer.cli.configuration import config_option, origins, prefer_snapshot
 from cluster_model import InputError
-from metrics_reporter.documents import printable, shown
+from metrics_reporter.documents import json_text, printable, shown
 from metrics_reporter.errors import ReporterError
 
 DONE, UNMET, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 # Maximum seconds that an option accepts, a month: longer waits count as endless.
 LONGEST = 30 * 86_400.0
 _LONGEST = 2000
@@ -150,6 +151,11 @@ def out() -> Console:
     if console.is_terminal or os.environ.get("COLUMNS", "").isdecimal():
         return console
     return Console(highlight=False, width=120)
+
+
+def print_json(value: Any) -> None:
+    """Print a result as JSON: all that a command says on stdout with ``--json``."""
+    typer.echo(json_text(value, indent=1))
 
 
 def say(line: str) -> None:
