@@ -75,7 +75,9 @@ def demo(
         "Plan",
         lambda show: Balancer().propose(
             snapshot,
-            progress=lambda phase, met, of, n: show(f"{phase}, {plural(n, 'action')}", met, of),
+            progress=lambda phase, met, of, n: show(
+                f"{phase}, {plural(n, 'action')}", met, of, steady=phase == "order"
+            ),
         ),
         lambda p: tables.overview(p).plain.splitlines()[0].removeprefix("rebalance: "),
     )

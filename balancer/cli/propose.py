@@ -364,15 +364,18 @@ def propose(
     asked = restricted_to_known(cluster, asked, distrust, warn)
     # until the plan is written: what would meet its unmet goals is tried when that is asked for
     with stopped_by_interrupt(_STOPPING) as stop:
-        with working("balancing") as progress:
+        with working("balancing", max_seconds) as progress:
             plan = balancer.propose(
                 cluster,
                 asked,
                 progress=lambda phase, met, of, actions: progress(
-                    _progress(phase, met, of, actions), met, of
+                    _progress(phase, met, of, actions), met, of, steady=phase == "order"
                 ),
                 stop=stop,
             )
+        if plan.unmet:
+            with working("trying what would meet the other goals"):
+                _ = plan.remedy
         steps = next_steps(
             plan,
             snapshot=snapshot,
@@ -381,11 +384,12 @@ def propose(
             reassignment=reassignment_file,
             election=election_file,
         )
-        _write(plan, output, reassignment_file, election_file, assignments_file)
-        if report is not None:
-            from balancer.report import html_report
+        with working("writing"):
+            _write(plan, output, reassignment_file, election_file, assignments_file)
+            if report is not None:
+                from balancer.report import html_report
 
-            write(report, html_report(plan, profile=goals, commands=steps))
+                write(report, html_report(plan, profile=goals, commands=steps))
         if sized_snapshot is not None:
             save_snapshot(plan.snapshot, sized_snapshot)
         if json:
@@ -400,7 +404,9 @@ def propose(
 
 
 def _progress(phase: str, met: int, of: int, actions: int) -> str:
-    """The best plan so far, in words."""
+    """How far the order of the plan is, or the best plan so far, in words."""
+    if phase == "order":
+        return f"{met:,} of {plural(of, 'action')} ordered"
     best = f", best so far {met} of {plural(of, 'goal')} met" if of else ""
     return f"{phase}{best}, {plural(actions, 'action')}"
 

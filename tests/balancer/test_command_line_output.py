@@ -13,11 +13,12 @@ import typer
 from rich.console import RenderableType
 from typer.testing import CliRunner, Result
 
+from balancer import Balancer
 from balancer.backtest import BacktestResult
 from balancer.cli.app import app
 from balancer.cli.history_backtest import table
 from balancer.cli.history_snapshot import costs, errors
-from balancer.cli.terminal import Console
+from balancer.cli.terminal import Console, TimeLeft
 from cluster_model import save_snapshot, synthetic_snapshot
 from cluster_model.history.cpu import CpuClass, CpuModel
 from cluster_model.history.forecast import ForecastError
@@ -185,3 +186,43 @@ def test_tables_of_history_fit_and_names_are_whole(width: int) -> None:
         Console(file=file, width=width).print(shown)
         assert name in file.getvalue()
         assert max(len(line.rstrip()) for line in file.getvalue().splitlines()) <= width
+
+
+def test_the_time_left_is_told_only_where_it_is_known() -> None:
+    now = [0.0]
+    left = TimeLeft(clock=lambda: now[0])
+    assert left.said(3, 16, steady=False) == ""
+    assert left.said(0, 400, steady=True) == ""
+    now[0] = 10.0
+    assert left.said(100, 400, steady=True) == "about 30 s left"
+    # a total that grows on the way counts; another phase begins anew
+    assert left.said(100, 500, steady=True) == "about 40 s left"
+    assert left.said(0, 50, steady=True) == ""
+    now[0] = 12.0
+    assert left.said(40, 50, steady=True) == "about 1 s left"
+    assert left.said(50, 50, steady=True) == ""
+
+
+def test_the_limit_of_a_search_is_the_most_it_takes() -> None:
+    now = [0.0]
+    left = TimeLeft(90.0, clock=lambda: now[0])
+    assert left.said(3, 16, steady=False) == "at most 1 min 30 s left"
+    now[0] = 80.0
+    assert left.said(15, 16, steady=False) == "at most 10 s left"
+    now[0] = 95.0
+    assert left.said(15, 16, steady=False) == ""
+
+
+def test_the_order_of_a_plan_reports_how_many_actions_have_their_place() -> None:
+    told: list[tuple[int, int]] = []
+
+    def tell(phase: str, done: int, of: int, actions: int) -> None:
+        if phase == "order":
+            told.append((done, of))
+
+    cluster = synthetic_snapshot(brokers=12, partitions=600, racks=3)
+    plan = Balancer().propose(cluster, progress=tell)
+    assert len(told) > 2
+    assert told[0][0] == 0
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    assert told[-1] == (len(plan), len(plan))
