@@ -130,15 +130,13 @@ def load(
     cluster, _ = read_cluster(
         snapshot,
         bootstrap_server,
-        {
-            "--capacity": capacity,
-            "--attributes": attributes,
-            "--command-config": command_config,
-            "--metrics-topic": metrics_topic,
-            "--partial-view": partial_view or None,
-        },
-        timeout,
-        snapshot_option,
+        capacity=capacity,
+        attributes=attributes,
+        command_config=command_config,
+        metrics_topic=metrics_topic,
+        partial_view=partial_view,
+        timeout=timeout,
+        snapshot_option=snapshot_option,
     )
     with working("adding up"):
         found = ClusterLoad(cluster)

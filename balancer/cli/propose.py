@@ -351,14 +351,17 @@ def propose(
         strategy=strategy_config(strategy, strategy_option),
         remedies=RemedyLimits(),
     )
-    kafka = {
-        "--capacity": capacity,
-        "--attributes": attributes,
-        "--command-config": command_config,
-        "--metrics-topic": metrics_topic,
-        "--partial-view": partial_view or None,
-    }
-    cluster, distrust = read_cluster(snapshot, bootstrap_server, kafka, timeout, snapshot_option)
+    cluster, distrust = read_cluster(
+        snapshot,
+        bootstrap_server,
+        capacity=capacity,
+        attributes=attributes,
+        command_config=command_config,
+        metrics_topic=metrics_topic,
+        partial_view=partial_view,
+        timeout=timeout,
+        snapshot_option=snapshot_option,
+    )
     for sentence in concerns(cluster):
         warn(sentence)
     asked = restricted_to_known(cluster, asked, distrust, warn)
