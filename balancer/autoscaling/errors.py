@@ -13,3 +13,18 @@ class NotYetError(AutoscalingError):
 
 class RebalancingError(NotYetError):
     """The group rebalances, which is soon over."""
+
+
+def check_above_zero(settings: object, *names: str) -> None:
+    """Check that some fields of settings are numbers above 0, and finite.
+
+    Raises
+    ------
+    AutoscalingError
+        Naming the field, what it is, and what is expected.
+    """
+    for name in names:
+        value = getattr(settings, name)
+        if not 0 < value < float("inf"):
+            what = "seconds" if name.endswith("_seconds") else "a number"
+            raise AutoscalingError(f"{name}: {value} found, {what} above 0 expected")

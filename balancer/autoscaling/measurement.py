@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from balancer.autoscaling.errors import AutoscalingError
+from balancer.autoscaling.errors import check_above_zero
 
 Partition = tuple[str, int]
 Offsets = Mapping[Partition, int]
@@ -58,9 +58,7 @@ class MeasurementSettings:
     rebalance_look_seconds: float = 1.0
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not 0 < value < float("inf"):
-                raise AutoscalingError(f"{name}: {value} found, a number above 0 expected")
+        check_above_zero(self, *vars(self))
 
 
 class Reports(Protocol):

@@ -12,9 +12,9 @@ from balancer.autoscaling.document import load_group
 from balancer.autoscaling.parameters import AutoscalingParameters
 from balancer.autoscaling.policies import POLICIES, check_sla, policy
 from balancer.cli.autoscale_view import decided
-from balancer.cli.terminal import Command, CommandError, out
+from balancer.cli.terminal import AsJson, Command, CommandError, out, print_json
 from metrics_reporter import quantities
-from metrics_reporter.documents import as_model, json_text, shown
+from metrics_reporter.documents import as_model, shown
 
 autoscale = typer.Typer(
     name="autoscale",
@@ -78,7 +78,7 @@ def decide(
     lag_threshold: LagThreshold = 10.0,
     minimum: Minimum = 1,
     maximum: Maximum = 100,
-    json: Annotated[bool, typer.Option("--json", help="Print the decision as JSON.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Decide once, on a group described by a file.
 
@@ -96,20 +96,17 @@ def decide(
         partition: None if c < 0 else names[c]
         for partition, c in zip(seen.partitions, found.consumer.tolist(), strict=True)
     }
-    typer.echo(
-        json_text(
-            {
-                "group": seen.name,
-                "running": seen.group.consumers,
-                "consumers": seen.after(found),
-                "start": found.start,
-                "stop": [seen.consumers[i] for i in found.stop],
-                "moves": found.moves,
-                "rscore": found.rscore,
-                "reason": found.reason,
-                "warnings": list(found.warnings),
-                "assignment": assignment,
-            },
-            indent=1,
-        )
+    print_json(
+        {
+            "group": seen.name,
+            "running": seen.group.consumers,
+            "consumers": seen.after(found),
+            "start": found.start,
+            "stop": [seen.consumers[i] for i in found.stop],
+            "moves": found.moves,
+            "rscore": found.rscore,
+            "reason": found.reason,
+            "warnings": list(found.warnings),
+            "assignment": assignment,
+        }
     )

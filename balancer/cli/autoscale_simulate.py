@@ -7,15 +7,14 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.table import Table
 
 from balancer.autoscaling.policies import POLICIES, check_sla, policy
 from balancer.autoscaling.simulation import Outcome, Setting
 from balancer.autoscaling.simulation import simulate as simulated
 from balancer.autoscaling.trace import load_trace
 from balancer.cli.autoscale import LagThreshold, Maximum, Minimum, Price, Sla, parameters, seconds
-from balancer.cli.terminal import out, working
-from metrics_reporter.documents import json_text
+from balancer.cli.layout import Rows
+from balancer.cli.terminal import AsJson, out, print_json, working
 from metrics_reporter.quantities import percent, plural
 
 _QUANTILES = (0.5, 0.9, 0.99, 1.0)
@@ -69,7 +68,7 @@ def simulate(
         typer.Option("--cooperative", help="A rebalance stops only the partitions that move."),
     ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of arrivals and heartbeats.")] = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Simulate policies on a trace of arrivals: who keeps the latency, and at what price.
 
@@ -102,7 +101,7 @@ def simulate(
             )
     if json:
         rows = {name: _record(outcome, given.sla) for name, outcome in found.items()}
-        typer.echo(json_text({"events": len(events.arrival), "policies": rows}, indent=1))
+        print_json({"events": len(events.arrival), "policies": rows})
         return
     console = out()
     console.print(
@@ -125,14 +124,12 @@ def _record(outcome: Outcome, sla: float) -> dict[str, object]:
     }
 
 
-def _table(found: dict[str, Outcome], sla: float) -> Table:
-    table = Table(box=None, pad_edge=False)
+def _table(found: dict[str, Outcome], sla: float) -> Rows:
     headers = (f"within {1000 * sla:g} ms", "p50", "p90", "p99", "longest", "replica-minutes")
-    table.add_column("policy")
-    for header in (*headers, "ups", "downs", "rebalances"):
-        table.add_column(header, justify="right")
+    figures = (*headers, "ups", "downs", "rebalances")
+    table = Rows("policy", *(f"{header}>" for header in figures))
     for name, outcome in found.items():
-        table.add_row(
+        table.add(
             name,
             percent(outcome.within(sla)),
             *(f"{q:.3g} s" for q in np.quantile(outcome.latency, _QUANTILES)),

@@ -6,12 +6,12 @@ import numpy as np
 from rich.console import Group as Lines
 from rich.console import RenderableType
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from balancer.autoscaling.autoscaler import Round, summary
 from balancer.autoscaling.observation import Observation
 from balancer.autoscaling.policy import Decision
+from balancer.cli.layout import Rows
 from cluster_model.snapshot import Floats, Ints
 from metrics_reporter.quantities import percent, plural
 
@@ -52,20 +52,17 @@ def live(done: Round) -> RenderableType:
 
 def consumers(
     observation: Observation, consumer: Ints, title: str, names: tuple[str, ...] | None = None
-) -> Table:
+) -> RenderableType:
     """A bar for each consumer: how much of its capacity its partitions take."""
     group = observation.group
     shown = observation.consumers if names is None else names
-    table = Table(title=title or None, title_justify="left", title_style="bold", box=None)
-    table.pad_edge = False
-    for header in ("consumer", "load", "", "lag", "partitions"):
-        table.add_column(header, justify="right" if header in ("", "lag") else "left")
+    table = Rows("consumer", "load", ">", "lag>", "partitions~", title=title)
     count = len(shown)
     rate, lag = group.load(consumer, group.rate, count), group.load(consumer, group.lag, count)
     load = rate / group.capacity_of(np.arange(count))
     for c in range(min(count, _CONSUMERS)):
         rows = np.flatnonzero(consumer == c)
-        table.add_row(
+        table.add(
             escape(shown[c]),
             _bar(float(load[c])),
             percent(float(load[c])),
@@ -74,22 +71,24 @@ def consumers(
         )
     homeless = np.flatnonzero(consumer < 0)
     if len(homeless):
-        table.add_row(
+        table.add(
             "[red]nobody[/]",
             "",
             "",
             f"{group.lag[homeless].sum():,.4g}",
             escape(_listed(observation, homeless, group.rate)),
         )
-    if count > _CONSUMERS:
-        table.caption = f"and {count - _CONSUMERS:,} more"
-    return table
+    if count <= _CONSUMERS:
+        return table
+    return Lines(
+        table, Text(f"and {plural(count - _CONSUMERS, 'more consumer', 'more consumers')}")
+    )
 
 
-def _bar(load: float) -> Text:
+def _bar(load: float) -> str:
     full = min(_BAR, round(_BAR * load))
     colour = "red" if load > 1 else "yellow" if load > _FULL else "green"
-    return Text.assemble(("█" * full, colour), ("░" * (_BAR - full), "dim"))
+    return f"[{colour}]{'█' * full}[/][dim]{'░' * (_BAR - full)}[/]"
 
 
 def _listed(observation: Observation, rows: Ints, rate: Floats) -> str:

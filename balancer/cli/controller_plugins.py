@@ -15,7 +15,17 @@ from balancer.cli.plugins import SnapshotOption, options_of, snapshot_options
 from balancer.cli.plugins import detectors as _detectors
 from balancer.cli.plugins import notifiers as _notifiers
 from balancer.cli.snapshot import GoalsOption
-from balancer.cli.terminal import DONE, LONGEST, UNMET, Command, CommandError, out, working
+from balancer.cli.terminal import (
+    DONE,
+    LONGEST,
+    UNMET,
+    AsJson,
+    Command,
+    CommandError,
+    out,
+    print_json,
+    working,
+)
 from balancer.composition.notifiers import Notifiers
 from balancer.controller import Controller, PlainCluster, Settings, load_settings
 from balancer.controller.plugins import NOTIFIERS
@@ -45,6 +55,7 @@ def send_test(
     timeout: Annotated[
         float, typer.Option(min=0.1, max=LONGEST, help="Maximum seconds to wait for the delivery.")
     ] = 30.0,
+    json: AsJson = False,
 ) -> None:
     """Send a test event, and print whether it was delivered. Exits with 1 if it was not.
 
@@ -74,10 +85,16 @@ def send_test(
                 r.delivered + r.failed for r in receivers
             ):
                 time.sleep(_LOOK_SECONDS)
+    said: dict[str, str] = {}
     for receiver in receivers:
         late = f"no answer within {timeout:g} s"
-        said = "delivered" if receiver.delivered else "not delivered" if receiver.failed else late
-        out().print(f"{receiver.name}: {said}", markup=False)
+        failed = "not delivered" if receiver.failed else late
+        said[receiver.name] = "delivered" if receiver.delivered else failed
+    if json:
+        print_json(said)
+    else:
+        for name_, outcome in said.items():
+            out().print(f"{name_}: {outcome}", markup=False)
     raise typer.Exit(DONE if all(r.delivered for r in receivers) else UNMET)
 
 

@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from balancer import Balancer, Plan
 from balancer.cli import tables
+from balancer.cli.next_steps import next_steps
 from balancer.cli.terminal import (
     DONE,
     UNMET,
@@ -74,7 +75,9 @@ def demo(
         "Plan",
         lambda show: Balancer().propose(
             snapshot,
-            progress=lambda phase, met, of, n: show(f"{phase}, {plural(n, 'action')}", met, of),
+            progress=lambda phase, met, of, n: show(
+                f"{phase}, {plural(n, 'action')}", met, of, steady=phase == "order"
+            ),
         ),
         lambda p: tables.overview(p).plain.splitlines()[0].removeprefix("rebalance: "),
     )
@@ -116,11 +119,15 @@ def _saved(snapshot: Snapshot, path: Path) -> Snapshot:
 def _write(plan: Plan, directory: Path) -> int:
     from balancer.report import html_report
 
+    snapshot, written, reassignment, election, _ = (directory / name for name in FILES)
+    steps = next_steps(
+        plan, snapshot=snapshot, output=written, reassignment=reassignment, election=election
+    )
     contents = (
         plan.to_json(),
         reassignment_json(plan),
         leader_election_json(plan),
-        html_report(plan),
+        html_report(plan, profile="default", commands=steps),
     )
     for name, text in zip(FILES[1:], contents, strict=True):
         write(directory / name, text)

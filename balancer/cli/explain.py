@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,7 +13,7 @@ from balancer import Action, PlanDocument
 from balancer.cli import tables
 from balancer.cli.files import plan_from, snapshot_from
 from balancer.cli.plugins import SnapshotOption
-from balancer.cli.terminal import CommandError, out, working
+from balancer.cli.terminal import AsJson, CommandError, out, print_json, working
 from metrics_reporter.quantities import cost_amount, plural
 from metrics_reporter.suggestions import hint
 
@@ -42,6 +43,7 @@ def explain(
         Path | None, typer.Option(help="The snapshot that the plan was made from.")
     ] = None,
     snapshot_option: SnapshotOption = None,
+    json: AsJson = False,
 ) -> None:
     """Explain a plan: what each goal gains, the load of brokers, and why goals stay unmet.
 
@@ -55,13 +57,17 @@ def explain(
     with working("reading the plan"):
         found = plan_from(plan)
     if why_not is not None:
-        _why_not(found, why_not, snapshot, snapshot_option)
+        _why_not(found, why_not, snapshot, snapshot_option, json)
         return
     numbered = list(enumerate(found.actions, 1))
     console, unit = out(), found.summary.cost_unit
     if partition is None and broker is None:
-        console.print(tables.report(found))
         best = sorted(numbered, key=lambda item: -sum(item[1].helped.values()))[:top]
+        if json:
+            document = found.model_dump(mode="json", exclude={"actions", "replicas"})
+            print_json({**document, "actions": _records(best)})
+            return
+        console.print(tables.report(found))
         if best:
             console.print()
             console.print(tables.actions(best, unit, "Actions that help most"))
@@ -73,6 +79,11 @@ def explain(
     if broker is not None:
         id_ = _broker_of(found, broker)
         numbered = [(i, a) for i, a in numbered if id_ in (a.source, a.destination)]
+    if json:
+        shown = numbered if partition is not None else numbered[:top]
+        print_json({"found": len(numbered), "actions": _records(shown)})
+        return
+    if broker is not None:
         console.print(_copies([a for _, a in numbered], unit, id_, partition), markup=False)
     what = " of ".join(filter(None, [partition, None if broker is None else f"broker {broker}"]))
     if not numbered:
@@ -85,11 +96,17 @@ def explain(
     console.print(tables.actions(shown, unit, title, all_goals=partition is not None))
 
 
+def _records(numbered: Sequence[tuple[int, Action]]) -> list[dict[str, Any]]:
+    """Actions with their place in the plan, as JSON's types."""
+    return [{"step": step, **action.model_dump(mode="json")} for step, action in numbered]
+
+
 def _why_not(
     plan: PlanDocument,
     asked: tuple[str, str],
     snapshot: Path | None,
     options: Sequence[str] | None,
+    json: bool,
 ) -> None:
     """Answer why a partition is not on a broker."""
     from balancer.planning.why_not import end_of, why_not
@@ -112,6 +129,9 @@ def _why_not(
             f"--why-not: broker {broker} found, one of {known} expected{hint(broker, ids)}"
         )
     answers = why_not(end_of(cluster, plan), name, ids[broker])
+    if json:
+        print_json({"partition": name, "broker": ids[broker], "answers": [*map(asdict, answers)]})
+        return
     console = out()
     if not answers:
         console.print(f"Broker {broker} leads {name} at the end of the plan.", markup=False)

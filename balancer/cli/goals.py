@@ -6,6 +6,7 @@ import importlib
 import inspect
 import os
 import sys
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -13,8 +14,8 @@ from pydantic import ValidationError
 from rich.markup import escape
 
 from balancer.cli.layout import Rows
-from balancer.cli.plugins import fields_of, fields_table, plain
-from balancer.cli.terminal import DONE, UNMET, Command, out, working
+from balancer.cli.plugins import fields, fields_of, fields_table, plain
+from balancer.cli.terminal import DONE, UNMET, AsJson, Command, out, print_json, working
 from balancer.problem.tiers import with_availability
 from goals import Goal, GoalError, load_goals, profiles
 from goals.registry import PLUGINS
@@ -27,13 +28,25 @@ goals = typer.Typer(name="goals", no_args_is_help=True, help="List, explain and 
 
 
 @goals.command("list", cls=Command)
-def list_all() -> None:
+def list_all(json: AsJson = False) -> None:
     """List goals and the profiles that combine them.
 
     Example: `counterpoise goals list`
     """
     table = Rows("goal", "judges each", "kind", "content if~")
     found, wrong = PLUGINS.loadable()
+    if json:
+        goals = [
+            {
+                "goal": name,
+                "scope": kind.scope.name,
+                "hard": kind.model_fields["hard"].default,
+                "content_if": _first_line(kind),
+            }
+            for name, kind in found.items()
+        ]
+        print_json({"goals": goals, "not_loadable": wrong, "profiles": list(profiles())})
+        return
     for name, kind in found.items():
         hard = "hard" if kind.model_fields["hard"].default else "soft"
         table.add(name, kind.scope.name.replace("_", " in "), hard, escape(_first_line(kind)))
@@ -45,7 +58,9 @@ def list_all() -> None:
 
 
 @goals.command("show", cls=Command)
-def show(name: Annotated[str, typer.Argument(help="A goal or a profile.")]) -> None:
+def show(
+    name: Annotated[str, typer.Argument(help="A goal or a profile.")], json: AsJson = False
+) -> None:
     """Show the meaning and fields of a goal, or the goals of a profile.
 
     Example: `counterpoise goals show UsageDistribution`
@@ -53,7 +68,17 @@ def show(name: Annotated[str, typer.Argument(help="A goal or a profile.")]) -> N
     console = out()
     if name in profiles():
         # the tiers of a plan: availability comes first
-        for goal in with_availability(load_goals(name)):
+        tiers = with_availability(load_goals(name))
+        if json:
+            told = ("name", "hard", "tier", "weight")
+            print_json(
+                {
+                    "profile": name,
+                    "goals": [{field: getattr(goal, field) for field in told} for goal in tiers],
+                }
+            )
+            return
+        for goal in tiers:
             kind = "hard" if goal.hard else "soft"
             console.print(
                 f"tier {goal.tier}  {kind}  weight {goal.weight:g}  {goal.name}", markup=False
@@ -65,6 +90,11 @@ def show(name: Annotated[str, typer.Argument(help="A goal or a profile.")]) -> N
             f"goal {name!r} found, one of {', '.join(known)} expected{hint(name, known)}"
         )
     found = PLUGINS.get(name)
+    if json:
+        print_json(
+            {"goal": name, "about": plain(inspect.getdoc(found) or ""), "fields": fields(found)}
+        )
+        return
     console.print(f"{name}\n\n{plain(inspect.getdoc(found) or '')}\n", markup=False)
     console.print(fields_table(found))
 
@@ -77,6 +107,7 @@ def check(
         typer.Option("--field", metavar="FIELD=VALUE", help="A field of the goal; repeatable."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the clusters and actions.")] = 0,
+    json: AsJson = False,
 ) -> None:
     """Test on small clusters whether a goal behaves as the optimiser requires.
 
@@ -89,6 +120,9 @@ def check(
     goal = _goal(name, field or [])
     with working(f"trying {goal.name}"):
         report = check_goal(goal, seed=seed)
+    if json:
+        print_json({"ok": report.ok, **asdict(report)})
+        raise typer.Exit(DONE if report.ok else UNMET)
     console = out()
     for problem in report.problems:
         console.print(f"[red]broken[/]  {escape(problem)}")

@@ -24,7 +24,16 @@ from balancer.cli.history_prepare import prepare
 from balancer.cli.history_snapshot import snapshot
 from balancer.cli.options import byte_count
 from balancer.cli.snapshot import KAFKA, BootstrapServer, CapacityFile, CommandConfig, Timeout, warn
-from balancer.cli.terminal import LONGEST, Command, CommandError, check_outputs, out, say
+from balancer.cli.terminal import (
+    LONGEST,
+    AsJson,
+    Command,
+    CommandError,
+    check_outputs,
+    out,
+    print_json,
+    say,
+)
 from balancer.composition.client import client_properties, java_properties
 from balancer.composition.source import KafkaSource
 from balancer.controller import Redactor
@@ -103,6 +112,7 @@ def archive(
     ] = False,
     master: Master = None,
     conf: Properties = None,
+    json: AsJson = False,
 ) -> None:
     """Archive a metrics topic to Parquet, each message exactly once, even across crashes.
 
@@ -144,6 +154,9 @@ def archive(
         )
         with kafka_sentences(bootstrap_server, topic):
             reported = archive_until_stopped(query, look, refresh)
+    if json:
+        print_json({"topic": topic, "archive": str(archive), "messages": reported})
+        return
     out().print(f"{plural(reported, 'message')} of {topic} archived to {archive}", markup=False)
 
 
@@ -156,6 +169,7 @@ def compact(
     ] = "128MiB",
     master: Master = None,
     conf: Properties = None,
+    json: AsJson = False,
 ) -> None:
     """Merge the small files of each day of an archive into a few large ones.
 
@@ -168,6 +182,15 @@ def compact(
     from cluster_model.history import archive as archives
 
     done = archives.compact(spark, archive, clusters=cluster, file_bytes=size)
+    if json:
+        print_json(
+            {
+                "days": done.days,
+                "files_before": done.files_before,
+                "files_after": done.files_after,
+            }
+        )
+        return
     out().print(
         f"{plural(done.days, 'day')} compacted, {plural(done.files_before, 'file')} "
         f"into {done.files_after:,}",
@@ -182,6 +205,7 @@ def expire(
     cluster: Clusters = None,
     master: Master = None,
     conf: Properties = None,
+    json: AsJson = False,
 ) -> None:
     """Remove the days of an archive that are older than the given number of days.
 
@@ -192,6 +216,9 @@ def expire(
 
     before_ms = time.time_ns() // 1_000_000 - keep_days * DAY_MS
     gone = archives.expire(spark, archive, before_ms=before_ms, clusters=cluster)
+    if json:
+        print_json({"removed": list(gone)})
+        return
     for day in gone:
         out().print(day, markup=False, soft_wrap=True)
     out().print(f"{plural(len(gone), 'day')} removed", markup=False)

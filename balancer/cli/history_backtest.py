@@ -10,10 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from balancer.cli.history_options import Cluster, Master, MetadataPath, Properties, start_spark
-from balancer.cli.terminal import CommandError, check_outputs, out, say, working, writing
+from balancer.cli.layout import Rows
+from balancer.cli.terminal import (
+    AsJson,
+    CommandError,
+    check_outputs,
+    out,
+    print_json,
+    say,
+    working,
+    writing,
+)
 from metrics_reporter.quantities import amount, percent
 
 if TYPE_CHECKING:
@@ -100,6 +109,7 @@ def backtest(
     cluster: Cluster = "default",
     master: Master = None,
     conf: Properties = None,
+    json: AsJson = False,
 ) -> None:
     """Replay a history with configurations and compare what each would have done.
 
@@ -150,29 +160,27 @@ def backtest(
     if picture is not None:
         with writing(picture):
             backtests.draw(found, picture)
-    out().print(table(found))
+    if json:
+        print_json(found.document())
+    else:
+        out().print(table(found))
 
 
-def table(result: BacktestResult) -> Table:
+def table(result: BacktestResult) -> Rows:
     """Configurations side by side."""
     first, end = (
         datetime.fromtimestamp(ms / 1000, UTC).isoformat(" ", "minutes")[:16]
         for ms in (result.first_ms, result.end_ms)
     )
-    shown = Table(
-        title=f"{first} to {end} UTC", title_justify="left", title_style="bold", box=None,
-        pad_edge=False,
-    )  # fmt: skip
-    shown.add_column("")
-    for tally in result.totals:
-        shown.add_column(escape(tally.configuration), justify="right", overflow="fold")
+    names = (f"{tally.configuration}>" for tally in result.totals)
+    shown = Rows("", *names, title=f"{first} to {end} UTC")
     lines: tuple[tuple[str, Callable[[ConfigurationFigures], str]], ...] = (
         ("hours measured", lambda t: f"{t.hours:,.6g}"),
         ("goals not met, mean", lambda t: f"{t.goals_violated:.2f}"),
         ("hours with a hard goal not met", lambda t: f"{t.hours_violated_hard:,.6g}"),
         ("balancedness, mean", lambda t: f"{t.balancedness:.1f}"),
         ("worst broker, load / capacity", lambda t: percent(t.worst)),
-        ("  which", lambda t: f"{t.worst_broker}, {t.worst_resource}"),
+        ("worst broker, which", lambda t: f"{t.worst_broker}, {t.worst_resource}"),
         ("worst broker, mean", lambda t: percent(t.worst_mean)),
         (f"broker-hours above {percent(result.limit)}", lambda t: f"{t.overloaded_hours:,.6g}"),
         ("plans", lambda t: f"{t.plans:,}"),
@@ -182,9 +190,9 @@ def table(result: BacktestResult) -> Table:
         ("copied a day", lambda t: amount(t.bytes_a_day)),
     )
     for name, cell in lines:
-        shown.add_row(name, *(escape(cell(t)) for t in result.totals))
+        shown.add(name, *(escape(cell(t)) for t in result.totals))
     if result.price:
-        shown.add_row("cost a day", *(f"{t.cost_a_day:,.2f}" for t in result.totals))
+        shown.add("cost a day", *(f"{t.cost_a_day:,.2f}" for t in result.totals))
     return shown
 
 

@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from balancer.cli.history_options import (
     Cluster,
@@ -17,7 +16,15 @@ from balancer.cli.history_options import (
     Properties,
     start_spark,
 )
-from balancer.cli.terminal import CommandError, check_outputs, out, working
+from balancer.cli.layout import Rows
+from balancer.cli.terminal import (
+    AsJson,
+    CommandError,
+    check_outputs,
+    out,
+    print_json,
+    working,
+)
 from cluster_model.capacities import as_capacities
 from metrics_reporter.quantities import plural
 
@@ -52,6 +59,7 @@ def prepare(
     capacity: MeasuredCapacities = None,
     master: Master = None,
     conf: Properties = None,
+    json: AsJson = False,
 ) -> None:
     """Validate the records of a cluster and sum them over windows, for the other commands.
 
@@ -96,8 +104,10 @@ def prepare(
             windows=windows,
             further=further,
         ).get(cluster, {})
-    table = Table("outcome", "records", title=f"{plural(sum(counts.values()), 'record')}")
-    table.columns[1].justify = "right"
+    if json:
+        print_json({"records": sum(counts.values()), "outcomes": counts})
+        return
+    table = Rows("outcome", "records>", title=f"{plural(sum(counts.values()), 'record')}")
     for outcome, count in sorted(counts.items(), key=lambda item: -item[1]):
-        table.add_row(escape(outcome), f"{count:,}")
+        table.add(escape(outcome), f"{count:,}")
     out().print(table)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.table import Table
+from rich.markup import escape
 
 from balancer.cli.history_options import (
     Cluster,
@@ -18,8 +19,17 @@ from balancer.cli.history_options import (
     Properties,
     start_spark,
 )
+from balancer.cli.layout import Rows
 from balancer.cli.snapshot import Output
-from balancer.cli.terminal import CommandError, check_outputs, out, working, writing
+from balancer.cli.terminal import (
+    AsJson,
+    CommandError,
+    check_outputs,
+    out,
+    print_json,
+    working,
+    writing,
+)
 from cluster_model import save_snapshot
 from cluster_model.capacities import as_capacities
 from cluster_model.files import check_suffix
@@ -77,6 +87,7 @@ def snapshot(
     capacity: MeasuredCapacities = None,
     master: Master = None,
     conf: Properties = None,
+    json: AsJson = False,
 ) -> None:
     """Write a snapshot of the cluster with the loads from its history.
 
@@ -101,40 +112,56 @@ def snapshot(
         learnt = history.cpu_model(None, at_ms) if regressed else None
     with writing(output):
         save_snapshot(found, output)
+    if json:
+        print_json(
+            {
+                "output": str(output),
+                "brokers": found.n_brokers,
+                "partitions": found.n_partitions,
+                "replicas": found.n_replicas,
+                "cpu_costs": [] if learnt is None else [*map(asdict, learnt.classes)],
+                "forecast_errors": [] if forecast is None else [*map(asdict, forecast.errors)],
+            }
+        )
+        return
     if learnt is not None and "cpu" in found.resources:
-        out().print(_costs(learnt))
+        out().print(costs(learnt))
     if forecast is not None:
-        out().print(_errors(forecast.errors))
+        out().print(errors(forecast.errors))
     out().print(
         f"{output}: {repr(found).removeprefix('Snapshot(').removesuffix(')')}", markup=False
     )
 
 
-def _costs(model: CpuModel) -> Table:
-    table = Table(title="cpu for 1 MB/s, learnt from the history")
-    names = ("brokers", "leader in", "leader out", "follower in", "windows", "R²", "RMSE")
-    for name in (*names, "R², held out", "RMSE, held out"):
-        table.add_column(name, justify="left" if name == "brokers" else "right")
+def costs(model: CpuModel) -> Rows:
+    """Cpu for a MB/s by kind of traffic, for each class of brokers, and the errors."""
+    figures = ("leader in", "leader out", "follower in", "windows", "R²", "RMSE")
+    held_out = ("R², held out", "RMSE, held out")
+    table = Rows(
+        "brokers",
+        *(f"{name}>" for name in (*figures, *held_out)),
+        title="cpu for 1 MB/s, learnt from the history",
+    )
     for of in model.classes:
-        costs = (f"{1e6 * cost:.4g}" for cost in of.coefficients)
-        errors = (of.r2, of.rmse, of.held_out_r2, of.held_out_rmse)
+        per_mb = (f"{1e6 * cost:.4g}" for cost in of.coefficients)
+        measured = (of.r2, of.rmse, of.held_out_r2, of.held_out_rmse)
         others = f" and {plural(len(of.brokers) - 1, 'other')}" if of.brokers[1:] else ""
-        table.add_row(
+        table.add(
             f"{of.brokers[0]}{others}",
-            *costs,
+            *per_mb,
             f"{of.windows:,}",
-            *("-" if isnan(error) else f"{error:.4g}" for error in errors),
+            *("-" if isnan(error) else f"{error:.4g}" for error in measured),
         )
     return table
 
 
-def _errors(errors: tuple[ForecastError, ...]) -> Table:
-    table = Table(title="error of forecasts of known hours, as a share of the load")
-    for name in ("resource", "hours", "forecast", "mean alone"):
-        table.add_column(name, justify="left" if name == "resource" else "right")
-    for of in errors:
-        shares = ("-" if isnan(x) else f"{x:.1%}" for x in (of.wape, of.wape_of_mean))
-        table.add_row(of.resource, str(of.hours), *shares)
+def errors(of: tuple[ForecastError, ...]) -> Rows:
+    """How wrong forecasts of known hours would have been."""
+    title = "error of forecasts of known hours, as a share of the load"
+    table = Rows("resource", "hours>", "forecast>", "mean alone>", title=title)
+    for one in of:
+        shares = ("-" if isnan(x) else f"{x:.1%}" for x in (one.wape, one.wape_of_mean))
+        table.add(escape(one.resource), str(one.hours), *shares)
     return table
 
 

@@ -25,7 +25,7 @@ from balancer.cli.snapshot import (
     read_cluster,
     warn,
 )
-from balancer.cli.terminal import CommandError, out, working
+from balancer.cli.terminal import CommandError, out, print_json, working
 from balancer.composition.proposal import concerns
 from balancer.inspection.load import (
     BrokerLoad,
@@ -38,7 +38,6 @@ from balancer.inspection.load import (
     Totals,
 )
 from cluster_model.units import COUNTS, column_title, quantity
-from metrics_reporter.documents import json_text
 from metrics_reporter.quantities import amount, percent, plural, times
 
 VIEW = "What to show"
@@ -131,15 +130,13 @@ def load(
     cluster, _ = read_cluster(
         snapshot,
         bootstrap_server,
-        {
-            "--capacity": capacity,
-            "--attributes": attributes,
-            "--command-config": command_config,
-            "--metrics-topic": metrics_topic,
-            "--partial-view": partial_view or None,
-        },
-        timeout,
-        snapshot_option,
+        capacity=capacity,
+        attributes=attributes,
+        command_config=command_config,
+        metrics_topic=metrics_topic,
+        partial_view=partial_view,
+        timeout=timeout,
+        snapshot_option=snapshot_option,
     )
     with working("adding up"):
         found = ClusterLoad(cluster)
@@ -182,7 +179,7 @@ def load(
             left = totals.brokers - len(brokers)
             parts.append(f"and {plural(left, 'more broker', 'more brokers')}: --limit N, --sort")
     if json:
-        typer.echo(json_text(_plain(content), indent=1))
+        print_json(_plain(content))
         return
     for text in concerns(cluster):
         warn(text)

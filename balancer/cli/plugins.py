@@ -14,7 +14,7 @@ from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 from rich.markup import escape
 
 from balancer.cli.layout import Rows
-from balancer.cli.terminal import Command, CommandError, out
+from balancer.cli.terminal import AsJson, Command, CommandError, out, print_json
 from balancer.controller.plugins import DETECTORS, NOTIFIERS
 from balancer.controller.settings import Settings
 from balancer.problem.operations import OPERATIONS
@@ -47,15 +47,29 @@ _USE = {
 def fields_table(kind: type[Any]) -> Rows:
     """The options of a class: name, type and default."""
     table = Rows("field", "type~", "default~")
-    fields = kind.model_fields if issubclass(kind, BaseModel) else {}
-    for name, info in fields.items():
-        default = (
-            "required"
-            if info.is_required()
-            else repr(info.get_default(call_default_factory=True, validated_data={}))
-        )
-        table.add(name, escape(_type_name(info.annotation)), escape(default))
+    for of in fields(kind):
+        default = "required" if of["required"] else repr(of["default"])
+        table.add(of["field"], escape(of["type"]), escape(default))
     return table
+
+
+def fields(kind: type[Any]) -> list[dict[str, Any]]:
+    """The options of a class: name, type, whether it is required, and the default."""
+    found = []
+    for name, info in (kind.model_fields if issubclass(kind, BaseModel) else {}).items():
+        required = info.is_required()
+        default = (
+            None if required else info.get_default(call_default_factory=True, validated_data={})
+        )
+        found.append(
+            {
+                "field": name,
+                "type": _type_name(info.annotation),
+                "required": required,
+                "default": default,
+            }
+        )
+    return found
 
 
 def _type_name(annotation: Any) -> str:
@@ -173,9 +187,13 @@ def _commands(
     app = typer.Typer(name=name, no_args_is_help=True, help=about)
     noun = plugins.noun
 
-    def list_all() -> None:
+    def list_all(json: AsJson = False) -> None:
         table = Rows(noun, "what it does~")
         found, wrong = plugins.loadable()
+        if json:
+            listed = [{"name": each, "about": plain(_summary(of))} for each, of in found.items()]
+            print_json({name: listed, "not_loadable": wrong})
+            return
         for each, kind in found.items():
             table.add(escape(each), escape(plain(_summary(kind))))
         for each, problem in wrong.items():
@@ -186,14 +204,19 @@ def _commands(
 
     def show(
         name: Annotated[str, typer.Argument(help="A name that `list` shows.")],
+        json: AsJson = False,
     ) -> None:
         # names of operations are words of the command line elsewhere
         if name not in plugins.names() and name.replace("-", "_") in plugins.names():
             name = name.replace("-", "_")
         kind = plugins.get(name)
+        settings = section(name)
+        if json:
+            about = plain(_documentation(kind))
+            print_json({"name": name, "about": about, "fields": fields(settings or kind)})
+            return
         console = out()
         console.print(f"{name}\n\n{plain(_documentation(kind))}\n", markup=False)
-        settings = section(name)
         if settings is not None:
             console.print(f"{plain(inspect.getdoc(settings) or '')}\n", markup=False)
         table = fields_table(settings or kind)

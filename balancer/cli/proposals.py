@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from balancer.cli.configuration import variable
+from balancer.cli.layout import Rows
 from balancer.cli.server_client import ServerClient
-from balancer.cli.terminal import Command, CommandError, out, say
-from metrics_reporter.documents import json_text, printable
+from balancer.cli.terminal import AsJson, Command, CommandError, out, print_json, say
+from metrics_reporter.documents import printable
 
 proposals = typer.Typer(
     name="proposals",
@@ -38,7 +40,6 @@ Authority = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="PEM file of the authority of the server's certificate."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 Identity = Annotated[str, typer.Argument(metavar="ID", help="Id of a proposal.")]
 Why = Annotated[str, typer.Option(metavar="TEXT", help="The reason, for the audit log.")]
 
@@ -53,12 +54,14 @@ def list_(
     """
     found = ServerClient(server, credentials, ca).get("proposals")
     if json:
-        typer.echo(json_text(found, indent=1))
+        print_json(found)
     elif not found:
         say("no proposals")
     else:
+        table = Rows("id", "state", "by", "reason~")
         for kept in found:
-            _print(f"{kept['id']}  {kept['state']:<11}  {kept['by']}: {kept['reason']}")
+            table.add(*(escape(printable(str(kept[of]))) for of in ("id", "state", "by", "reason")))
+        out().print(table)
 
 
 @proposals.command("show", cls=Command)
@@ -76,7 +79,7 @@ def show(
     client = ServerClient(server, credentials, ca)
     kept, changes = _look(client, identity)
     if json:
-        typer.echo(json_text({**kept, "changes": changes}, indent=1))
+        print_json({**kept, "changes": changes})
     else:
         _show(kept, changes)
 
@@ -159,7 +162,7 @@ def _show(kept: dict[str, Any], changes: list[str]) -> None:
 
 def _decided(kept: dict[str, Any], json: bool) -> None:
     if json:
-        typer.echo(json_text(kept, indent=1))
+        print_json(kept)
         return
     missing = kept["needed"] - len(kept["approvals"])
     more = f"; {missing} more to approve it" if kept["state"] == "open" and missing > 0 else ""

@@ -10,6 +10,7 @@ import typer
 from balancer import Balancer, Plan
 from balancer.cli import tables
 from balancer.cli.files import STDIO
+from balancer.cli.next_steps import next_steps
 from balancer.cli.options import broker_ids, budget, operation
 from balancer.cli.plugins import SnapshotOption, strategy_config
 from balancer.cli.snapshot import (
@@ -350,41 +351,65 @@ def propose(
         strategy=strategy_config(strategy, strategy_option),
         remedies=RemedyLimits(),
     )
-    kafka = {
-        "--capacity": capacity,
-        "--attributes": attributes,
-        "--command-config": command_config,
-        "--metrics-topic": metrics_topic,
-        "--partial-view": partial_view or None,
-    }
-    cluster, distrust = read_cluster(snapshot, bootstrap_server, kafka, timeout, snapshot_option)
+    cluster, distrust = read_cluster(
+        snapshot,
+        bootstrap_server,
+        capacity=capacity,
+        attributes=attributes,
+        command_config=command_config,
+        metrics_topic=metrics_topic,
+        partial_view=partial_view,
+        timeout=timeout,
+        snapshot_option=snapshot_option,
+    )
     for sentence in concerns(cluster):
         warn(sentence)
     asked = restricted_to_known(cluster, asked, distrust, warn)
     # until the plan is written: what would meet its unmet goals is tried when that is asked for
     with stopped_by_interrupt(_STOPPING) as stop:
-        with working("balancing") as progress:
+        with working("balancing", max_seconds) as progress:
             plan = balancer.propose(
                 cluster,
                 asked,
                 progress=lambda phase, met, of, actions: progress(
-                    _progress(phase, met, of, actions), met, of
+                    _progress(phase, met, of, actions), met, of, steady=phase == "order"
                 ),
                 stop=stop,
             )
-        _write(plan, output, reassignment_file, election_file, assignments_file, report)
+        if plan.unmet:
+            with working("trying what would meet the other goals"):
+                _ = plan.remedy
+        steps = next_steps(
+            plan,
+            snapshot=snapshot,
+            bootstrap=bootstrap_server,
+            output=output,
+            reassignment=reassignment_file,
+            election=election_file,
+        )
+        with working("writing"):
+            _write(plan, output, reassignment_file, election_file, assignments_file)
+            if report is not None:
+                from balancer.report import html_report
+
+                write(report, html_report(plan, profile=goals, commands=steps))
         if sized_snapshot is not None:
             save_snapshot(plan.snapshot, sized_snapshot)
         if json:
             typer.echo(plan.to_json(), nl=False)
         elif not to_stdout:
             out().print(tables.report(plan))
-            _say_next(bootstrap_server, plan, output, reassignment_file, election_file)
+            if steps:
+                say("")
+            for purpose, command in steps.items():
+                say(f"{purpose + ':':<19} {command}")
     raise typer.Exit(DONE if plan.ok else UNMET)
 
 
 def _progress(phase: str, met: int, of: int, actions: int) -> str:
-    """The best plan so far, in words."""
+    """How far the order of the plan is, or the best plan so far, in words."""
+    if phase == "order":
+        return f"{met:,} of {plural(of, 'action')} ordered"
     best = f", best so far {met} of {plural(of, 'goal')} met" if of else ""
     return f"{phase}{best}, {plural(actions, 'action')}"
 
@@ -395,7 +420,6 @@ def _write(
     reassignment: Path | None,
     election: Path | None,
     assignments: Path | None,
-    report: Path | None,
 ) -> None:
     if output is not None:
         write(output, plan.to_json())
@@ -405,31 +429,3 @@ def _write(
         write(election, leader_election_json(plan))
     if assignments is not None:
         write(assignments, assignments_json(plan))
-    if report is not None:
-        from balancer.report import html_report
-
-        write(report, html_report(plan))
-
-
-def _say_next(
-    bootstrap: str | None,
-    plan: Plan,
-    output: Path | None,
-    reassignment: Path | None,
-    election: Path | None,
-) -> None:
-    server = f"--bootstrap-server {bootstrap or 'HOST:PORT'}"
-    if not len(plan) or (plan.sizing is not None and plan.sizing.added):
-        return
-    if output is not None:
-        say(f"\nWhy:           counterpoise explain {output}")
-    if reassignment is not None:
-        say(
-            f"Carry out:     kafka-reassign-partitions {server} "
-            f"--reassignment-json-file {reassignment} --execute"
-        )
-    if election is not None:
-        say(
-            f"Then leaders:  kafka-leader-election {server} --election-type preferred "
-            f"--path-to-json-file {election}"
-        )

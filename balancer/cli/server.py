@@ -10,8 +10,7 @@ from typing import Annotated
 
 import typer
 
-from balancer.cli.terminal import Command, CommandError
-from metrics_reporter.documents import json_text
+from balancer.cli.terminal import Command, CommandError, print_json
 
 server = typer.Typer(
     name="server",
@@ -63,4 +62,4 @@ def openapi() -> None:
     """Print the description of the API (OpenAPI, JSON), to generate clients from."""
     from balancer.server.app import description
 
-    typer.echo(json_text(description(), indent=1))
+    print_json(description())

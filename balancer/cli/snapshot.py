@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -258,7 +258,12 @@ def synthetic(
 def read_cluster(
     path: Path | None,
     bootstrap: str | None,
-    kafka: dict[str, Any],
+    *,
+    capacity: Path | None,
+    attributes: Path | None,
+    command_config: Path | None,
+    metrics_topic: str | None,
+    partial_view: bool,
     timeout: float,
     snapshot_option: list[str] | None,
 ) -> tuple[Snapshot, Distrust]:
@@ -268,8 +273,8 @@ def read_cluster(
     ----------
     path, bootstrap
         One of them, or a sentence says that one is expected.
-    kafka
-        Options that go with a running Kafka, by name; None for those not given.
+    capacity, attributes, command_config, metrics_topic, partial_view
+        Options that go with a running Kafka.
     timeout
         Seconds to wait for an answer of Kafka.
     snapshot_option
@@ -281,8 +286,14 @@ def read_cluster(
             f"a snapshot file or --bootstrap-server HOST:PORT expected, {given} of them given"
         )
     if path is not None:
-        for option, value in kafka.items():
-            if value is not None:
+        for option, found in (
+            ("--capacity", capacity is not None),
+            ("--attributes", attributes is not None),
+            ("--command-config", command_config is not None),
+            ("--metrics-topic", metrics_topic is not None),
+            ("--partial-view", partial_view),
+        ):
+            if found:
                 raise CommandError(
                     f"{option} goes with --bootstrap-server, but a snapshot file is given"
                 )
@@ -294,13 +305,13 @@ def read_cluster(
     with working("reading the cluster"):
         return KafkaSource(
             bootstrap,
-            kafka["--capacity"],
-            client_properties(kafka["--command-config"]),
-            kafka["--metrics-topic"],
+            capacity,
+            client_properties(command_config),
+            metrics_topic,
             timeout,
             warn,
-            bool(kafka["--partial-view"]),
-            kafka["--attributes"],
+            partial_view,
+            attributes,
         ).measured()
 
 

@@ -11,6 +11,7 @@ from rich.text import Text
 from balancer import Action, Plan, PlanDocument
 from balancer.cli.layout import Rows
 from balancer.planning.document import Sizing, limit_reached
+from balancer.planning.merged_reasons import MergedReason, merged_reasons, merged_remedies
 from balancer.planning.why_not import WhyNot
 from balancer.problem.verdict import Verdict
 from cluster_model.units import quantity
@@ -107,22 +108,31 @@ def goals(plan: AnyPlan) -> Rows:
 def unmet(plan: AnyPlan) -> RenderableType:
     """Unmet goals: first those that no placement can meet, then those the search missed."""
     parts: list[str] = []
-    remedy = plan.remedy
-    served = () if remedy is None else remedy.goals
     titles = {True: "Cannot be met by any placement", False: "Not reached"}
     for proven, title in titles.items():
         found = [u for u in plan.unmet if u.proven is proven]
         if found:
             parts.append(f"[bold]{title}[/]")
-        for u in found:
-            name = f"[red]{escape(u.goal)} (hard)[/]" if u.hard else escape(u.goal)
-            advice = f"; {escape(u.remedy)}" if u.remedy and u.goal not in served else ""
-            parts.append(f"  {name}: {escape(u.reason)}{advice}")
+        for reason in merged_reasons(found):
+            parts.append(f"  {_of_goals(reason)}: {escape(reason.text)}")
+    remedy = plan.remedy
+    remedies = merged_remedies(plan.unmet, remedy)
+    if remedies:
+        parts.append("[bold]What would help[/]")
+    for reason in remedies:
+        parts.append(f"  {_of_goals(reason)}: {escape(reason.text)}")
     if remedy is not None:
         how = "tried: a plan then meets" if remedy.tried else "not tried; fewer cannot meet"
         goals = escape(", ".join(remedy.goals))
         parts.append(f"[bold]Remedy[/]\n  {escape(remedy.text)} ({how} {goals})")
     return Text.from_markup("\n".join(parts) or "[green]All goals are met.[/]")
+
+
+def _of_goals(reason: MergedReason) -> str:
+    """The goals that a reason or a remedy is true of, with their number if there are several."""
+    count = f" ({len(reason.goals)} goals)" if len(reason.goals) > 1 else ""
+    names = escape(", ".join(reason.goals)) + count
+    return f"[red]{names} (hard)[/]" if reason.hard else names
 
 
 def verdict(of: Verdict) -> Text:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from balancer.assignment import (
     RUNNING,
@@ -23,7 +22,18 @@ from balancer.assignment import (
     check_assignment,
     load_state,
 )
-from balancer.cli.terminal import DONE, UNMET, Command, check_outputs, out, working, write
+from balancer.cli.layout import Rows
+from balancer.cli.terminal import (
+    DONE,
+    UNMET,
+    AsJson,
+    Command,
+    check_outputs,
+    out,
+    print_json,
+    working,
+    write,
+)
 from metrics_reporter.documents import json_text
 from metrics_reporter.quantities import plural
 
@@ -63,7 +73,7 @@ def assign(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write the assignment, JSON."),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the assignment as JSON.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Assign tasks so that each keeps running where its state is.
 
@@ -88,7 +98,7 @@ def assign(
     if not json:
         console = out()
         for line in _summary(found):
-            console.print(line, markup=False, soft_wrap=True)
+            console.print(line, markup=False)
         console.print()
         console.print(_by_instance(found))
     raise typer.Exit(UNMET if any(goal.hard for goal in found.unmet) else DONE)
@@ -106,6 +116,7 @@ def explain(
         ),
     ],
     target: Target = "kafka",
+    json: AsJson = False,
 ) -> None:
     """Explain why a task runs where it does, and what each instance has of its state.
 
@@ -121,11 +132,15 @@ def explain(
         )
     with working("assigning"):
         found = TaskAssignor(configs, target).assign(given)
+    reason = Explanation(found).of(index)
+    if json:
+        print_json({"task": task, "reason": reason, "copies": _copies(found, index)})
+        return
     console = out()
-    console.print(Explanation(found).of(index), markup=False, soft_wrap=True)
+    console.print(reason, markup=False)
     if given.stateful[index]:
         console.print()
-        console.print(_copies(found, index))
+        console.print(_copies_table(_copies(found, index)))
 
 
 @tasks.command("verify", cls=Command)
@@ -139,6 +154,7 @@ def verify(
             show_default=False,
         ),
     ],
+    json: AsJson = False,
 ) -> None:
     """Check an assignment as Kafka checks that of a custom assignor, and more.
 
@@ -147,8 +163,11 @@ def verify(
     Example: `counterpoise tasks verify state.yaml assignment.json`
     """
     given, _ = load_state(state)
-    console = out()
     error = check_assignment(assignment, given)
+    if json:
+        print_json({"valid": error is None, "error": None if error is None else str(error)})
+        raise typer.Exit(DONE if error is None else UNMET)
+    console = out()
     if error is not None:
         console.print(str(error), markup=False, soft_wrap=True)
         raise typer.Exit(UNMET)
@@ -187,20 +206,12 @@ def _summary(found: TaskAssignment) -> Iterable[str]:
         yield f"{'hard goal' if goal.hard else 'goal'} not met: {goal.goal}: {goal.reason}"
 
 
-def _table(*headers: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for header in headers:
-        name = header.removesuffix(">")
-        table.add_column(name, justify="right" if name != header else "left", overflow="fold")
-    return table
-
-
-def _by_instance(found: TaskAssignment) -> Table:
-    table = _table("instance", "threads>", "active", "standby", "warm-up")
+def _by_instance(found: TaskAssignment) -> Rows:
+    table = Rows("instance", "threads>", "active~", "standby~", "warm-up~")
     threads = found.state.capacity.tolist()
     for (id_, of), capacity in zip(found.tasks_by_instance().items(), threads, strict=True):
         cells = (_listed(of[role]) for role in ("active", "standby", "warmup"))
-        table.add_row(escape(id_), str(capacity), *cells)
+        table.add(escape(id_), str(capacity), *cells)
     return table
 
 
@@ -209,10 +220,22 @@ def _listed(of: list[TaskId]) -> str:
     return some if len(of) <= _SHOWN else f"{some} and {len(of) - _SHOWN:,} more"
 
 
-def _copies(found: TaskAssignment, task: int) -> Table:
+def _copies_table(copies: list[dict[str, Any]]) -> Rows:
+    table = Rows("instance", "copy", "lag>", "before", "copies per thread>")
+    for row in copies:
+        table.add(
+            escape(row["instance"]),
+            row["copy"],
+            row["lag"],
+            row["before"],
+            f"{row['copies_per_thread']:,.3g}",
+        )
+    return table
+
+
+def _copies(found: TaskAssignment, task: int) -> list[dict[str, Any]]:
     """What each instance has of a task, the instances without anything left out."""
     state = found.state
-    table = _table("instance", "copy", "lag>", "before", "copies per thread>")
     roles = {int(found.active[task]): "active"}
     for at in (found.standby_task == task).nonzero()[0]:
         roles[int(found.standby_instance[at])] = "warm-up" if found.warmup[at] else "standby"
@@ -222,15 +245,16 @@ def _copies(found: TaskAssignment, task: int) -> Table:
         for at in (state.previous_task == task).nonzero()[0]
     }
     load = found.copies_per_thread()
-    for i in sorted({*roles, *lags, *before}):
-        table.add_row(
-            escape(state.instances[i]),
-            roles.get(i, ""),
-            lags.get(i, f"{state.end_offset[task]:,} (no state)"),
-            before.get(i, ""),
-            f"{load[i]:,.3g}",
-        )
-    return table
+    return [
+        {
+            "instance": state.instances[i],
+            "copy": roles.get(i, ""),
+            "lag": lags.get(i, f"{state.end_offset[task]:,} (no state)"),
+            "before": before.get(i, ""),
+            "copies_per_thread": float(load[i]),
+        }
+        for i in sorted({*roles, *lags, *before})
+    ]
 
 
 def _lags(state: ApplicationState, task: int) -> dict[int, str]:

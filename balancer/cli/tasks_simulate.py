@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from balancer.assignment import TaskAssignor, simulation
 from balancer.assignment.scenario import load_scenario
 from balancer.assignment.simulation import Simulation, Status
+from balancer.cli.layout import Rows
 from balancer.cli.tasks import Target
-from balancer.cli.terminal import check_outputs, out, working, write
+from balancer.cli.terminal import AsJson, check_outputs, out, print_json, working, write
 from metrics_reporter.quantities import amount, percent, plural
 
 # In the order of a task's life: what it is called, and what it stands for.
@@ -44,6 +44,7 @@ def simulate(
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE.svg", help="Draw what happened into this file.")
     ] = None,
+    json: AsJson = False,
 ) -> None:
     """Simulate instances that join, leave, crash and come back.
 
@@ -61,13 +62,55 @@ def simulate(
         from balancer.report.tasks import simulation_svg
 
         write(picture, simulation_svg(found))
+    if json:
+        print_json(_record(found, worst))
+        return
     console = out()
     for line in summary(found):
         console.print(escape(line))
     for table in (_rebalances(found), _tasks(found, worst)):
-        if table.row_count:
+        if len(table):
             console.print()
             console.print(table)
+    if (more := len(found.rebalances) - _ROUNDS) > 0:
+        console.print(f"and {plural(more, 'more rebalance', 'more rebalances')}: --json")
+
+
+def _record(found: Simulation, worst: int) -> dict[str, Any]:
+    """All rebalances, and the least available tasks, as JSON's types."""
+    return {
+        "seconds": float(found.time[-1]),
+        "settled": found.settled,
+        "restored_records": float(found.restored.sum()),
+        "followed_records": float(found.followed.sum()),
+        "task_seconds": {
+            status.name.lower(): float(found.seconds[:, status].sum()) for status in Status
+        },
+        "rebalances": [
+            {
+                "at": r.at,
+                "probing": r.probing,
+                "moved": int(r.moved),
+                "cold": int(r.cold),
+                "warmups": int(r.warmups),
+                "movements": int(r.movements),
+            }
+            for r in found.rebalances
+        ],
+        "least_available": [
+            {
+                "task": str(found.scenario.state.task(t)),
+                "availability": float(found.availability[t]),
+                "restored_records": float(found.restored[t]),
+            }
+            for t in _least_available(found, worst)
+        ],
+    }
+
+
+def _least_available(found: Simulation, worst: int) -> list[int]:
+    lost = found.seconds.sum(axis=1) - found.seconds[:, Status.PROCESSING]
+    return [t for t in np.argsort(-lost, kind="stable")[:worst].tolist() if lost[t] > 0]
 
 
 def summary(found: Simulation) -> list[str]:
@@ -99,48 +142,33 @@ def summary(found: Simulation) -> list[str]:
     return lines
 
 
-def _rebalances(found: Simulation) -> Table:
-    shown = _table(
-        "Rebalances",
+def _rebalances(found: Simulation) -> Rows:
+    shown = Rows(
         "at",
         "why",
         "tasks moved>",
         "copies to restore>",
         "warm-ups>",
         "left to move>",
+        title="Rebalances",
     )
     for n, r in enumerate(found.rebalances[:_ROUNDS]):
         why = "probing" if r.probing else "start" if n == 0 and r.at == 0 else "membership"
-        shown.add_row(
-            _time(r.at), why, *(f"{v:,}" for v in (r.moved, r.cold, r.warmups, r.movements))
-        )
-    more = len(found.rebalances) - _ROUNDS
-    if more > 0:
-        shown.caption = f"and {more:,} more"
+        shown.add(_time(r.at), why, *(f"{v:,}" for v in (r.moved, r.cold, r.warmups, r.movements)))
     return shown
 
 
-def _tasks(found: Simulation, worst: int) -> Table:
+def _tasks(found: Simulation, worst: int) -> Rows:
     causes = [(status, words) for status, words in _CAUSES if found.seconds[:, status].any()]
     headers = ("processed>", *(f"{words}>" for _, words in causes), "records restored>")
-    shown = _table("Least available tasks", "task", *headers)
-    lost = found.seconds.sum(axis=1) - found.seconds[:, Status.PROCESSING]
-    for t in np.argsort(-lost, kind="stable")[:worst].tolist():
-        if lost[t] > 0:
-            shown.add_row(
-                str(found.scenario.state.task(t)),
-                percent(float(found.availability[t])),
-                *(f"{found.seconds[t, status]:,.6g} s" for status, _ in causes),
-                amount(float(found.restored[t]), ""),
-            )
-    return shown
-
-
-def _table(title: str, *headers: str) -> Table:
-    shown = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for header in headers:
-        name = header.removesuffix(">")
-        shown.add_column(name, justify="right" if name != header else "left", overflow="fold")
+    shown = Rows("task", *headers, title="Least available tasks")
+    for t in _least_available(found, worst):
+        shown.add(
+            str(found.scenario.state.task(t)),
+            percent(float(found.availability[t])),
+            *(f"{found.seconds[t, status]:,.6g} s" for status, _ in causes),
+            amount(float(found.restored[t]), ""),
+        )
     return shown
 
 

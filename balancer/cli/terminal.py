@@ -6,13 +6,14 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Annotated, Any, Protocol
 
 import typer
 from rich.console import Console as RichConsole
@@ -23,13 +24,17 @@ from typer.core import TyperCommand, TyperGroup
 
 from balancer.cli.configuration import config_option, origins, prefer_snapshot
 from cluster_model import InputError
-from metrics_reporter.documents import printable, shown
+from metrics_reporter.documents import json_text, printable, shown
 from metrics_reporter.errors import ReporterError
+from metrics_reporter.quantities import period
 
 DONE, UNMET, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 # Maximum seconds that an option accepts, a month: longer waits count as endless.
 LONGEST = 30 * 86_400.0
 _LONGEST = 2000
+# Seconds of a phase before its speed tells anything.
+_TELLING = 0.5
 # Errors that typer itself raises about options, independent of the library it is built on.
 _UsageError: Any = typer.BadParameter.__mro__[1]
 
@@ -152,19 +157,71 @@ def out() -> Console:
     return Console(highlight=False, width=120)
 
 
+def print_json(value: Any) -> None:
+    """Print a result as JSON: all that a command says on stdout with ``--json``."""
+    typer.echo(json_text(value, indent=1))
+
+
 def say(line: str) -> None:
     """Print a line on stderr, so that stdout holds only the result."""
     Console(stderr=True, highlight=False, soft_wrap=True).print(escape(line))
 
 
-ReportProgress = Callable[[str, int, int], None]
+class ReportProgress(Protocol):
+    """Tells how far work is; ``steady`` if all of the `total` takes about equally long."""
+
+    def __call__(self, phase: str, done: int, total: int, *, steady: bool = True) -> None:
+        """Show the phase, and the part of it that is done."""
+        ...
+
+
+class TimeLeft:
+    """Says how long work may still take, in words; nothing where that cannot be told.
+
+    Parameters
+    ----------
+    limit
+        Seconds after which work that is not steady is ended; None for no such limit.
+    clock
+        Seconds since any moment.
+    """
+
+    def __init__(
+        self, limit: float | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
+        self._deadline = None if limit is None else clock() + limit
+        self._steady: bool | None = None
+        self._began = 0.0
+        self._first = self._last = 0
+
+    def said(self, done: int, total: int, *, steady: bool) -> str:
+        """The time left, from the speed since the phase began, or from the limit."""
+        now = self._clock()
+        if steady != self._steady or done < self._last:
+            self._steady, self._began, self._first = steady, now, done
+        self._last = done
+        if not steady:
+            left = None if self._deadline is None else self._deadline - now
+            return "" if left is None or left <= 0 else f"at most {period(left)} left"
+        passed, made = now - self._began, done - self._first
+        if made <= 0 or passed < _TELLING or done >= total:
+            return ""
+        return f"about {period(passed * (total - done) / made)} left"
 
 
 @contextmanager
-def working(what: str) -> Iterator[ReportProgress]:
-    """Show that work is in progress; yields a function of (phase, done, total).
+def working(what: str, limit: float | None = None) -> Iterator[ReportProgress]:
+    """Show that work is in progress, its time, and the time left where that can be told.
 
     Nothing is shown if stderr is not a terminal, and nothing remains when it ends.
+
+    Parameters
+    ----------
+    what
+        The work, in a few words.
+    limit
+        Seconds after which work that is not steady is ended.
     """
     console = Console(stderr=True)
     columns = (
@@ -172,14 +229,18 @@ def working(what: str) -> Iterator[ReportProgress]:
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}", markup=False),
     )
+    time_left = TimeLeft(limit)
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
-        task = bar.add_task(what, total=None)
+        task = bar.add_task(what, total=None, left="")
 
-        def report(phase: str, done: int, total: int) -> None:
-            bar.update(task, description=f"{what}: {phase}", completed=done, total=total or None)
+        def report(phase: str, done: int, total: int, *, steady: bool = True) -> None:
+            left = time_left.said(done, total, steady=steady)
+            described = f"{what}: {phase}"
+            bar.update(task, description=described, completed=done, total=total or None, left=left)
 
         yield report
 

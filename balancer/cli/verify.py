@@ -9,8 +9,7 @@ import typer
 
 from balancer.cli.files import STDIO, plan_from, snapshot_from
 from balancer.cli.plugins import SnapshotOption
-from balancer.cli.terminal import DONE, UNMET, CommandError, out, working
-from metrics_reporter.documents import json_text
+from balancer.cli.terminal import DONE, UNMET, AsJson, CommandError, out, print_json, working
 from metrics_reporter.quantities import plural
 
 
@@ -18,7 +17,7 @@ def verify(
     snapshot: Annotated[Path, typer.Argument(help="The snapshot that the plan was made from.")],
     plan: Annotated[Path, typer.Argument(help="A plan, from `counterpoise propose -o`.")],
     snapshot_option: SnapshotOption = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Replay a plan step by step, check its claims, and list what is not checked.
 
@@ -35,7 +34,7 @@ def verify(
     with working("checking"):
         report = check_plan(cluster, found)
     if json:
-        typer.echo(json_text(report.record(), indent=1))
+        print_json(report.record())
         raise typer.Exit(DONE if report.ok else UNMET)
     console = out()
     for word, findings in (

@@ -10,14 +10,24 @@ from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
-from rich.table import Table
 
 from balancer.assignment import AssignmentConfigs, TaskAssignor
 from balancer.assignment.group import GroupConfigs, Host
 from balancer.assignment.group.word_count import WordCount, check, wait_until_processed, write_lines
 from balancer.cli.daemon import ended_by_signals, logged
+from balancer.cli.layout import Rows
 from balancer.cli.snapshot import KAFKA, BootstrapServer
-from balancer.cli.terminal import DONE, LONGEST, UNMET, Command, CommandError, out, say
+from balancer.cli.terminal import (
+    DONE,
+    LONGEST,
+    UNMET,
+    AsJson,
+    Command,
+    CommandError,
+    out,
+    print_json,
+    say,
+)
 from metrics_reporter.documents import first_problem
 
 GROUP = "Group"
@@ -153,6 +163,7 @@ def check_(
         float,
         typer.Option(**_SECONDS, help="Time to wait until all that was written is processed."),
     ] = 30.0,
+    json: AsJson = False,
 ) -> None:
     """Recount the lines and compare; exits with 1 if a count differs."""
     configs = GroupConfigs(
@@ -163,17 +174,27 @@ def check_(
     )
     wait_until_processed(configs, wait)
     checks = check(configs)
-    table = Table("partition", "lines", "counted", "words that differ", "longest gap", "members")
-    for c in checks:
-        table.add_row(
-            str(c.partition),
-            str(c.records),
-            str(c.processed),
-            str(c.differences),
-            f"{c.gap():.2f} s",
-            str(len(c.processes)),
+    rows = [
+        {
+            "partition": c.partition,
+            "lines": c.records,
+            "counted": c.processed,
+            "words_that_differ": c.differences,
+            "longest_gap_seconds": c.gap(),
+            "members": len(c.processes),
+        }
+        for c in checks
+    ]
+    if json:
+        print_json(rows)
+    else:
+        table = Rows(
+            "partition", "lines>", "counted>", "words that differ>", "longest gap>", "members>"
         )
-    out().print(table)
+        for row in rows:
+            gap = f"{row['longest_gap_seconds']:.2f} s"
+            table.add(*(gap if key == "longest_gap_seconds" else str(row[key]) for key in row))
+        out().print(table)
     correct = all(c.correct for c in checks)
     say("every line is counted once" if correct else "the counts differ from a recount")
     raise typer.Exit(DONE if correct else UNMET)

@@ -77,7 +77,7 @@ def assemble(
     walked = _without_removed(initial.placement, final)
     align(walked, final)
     if progress is not None:
-        progress("order", 0, 0, proposal.actions)
+        progress("order", 0, proposal.actions, proposal.actions)
     added = _added(cluster_at(walked), goals, final, rules, parameters)
     arena = cluster_at(walked.copy())
     same = np.array_equal(start.replica_broker, walked.replica_broker)
@@ -95,6 +95,9 @@ def assemble(
         None if groups is None else grouped(walked, targets, groups),
         parameters,
         proposal.known,
+        None
+        if progress is None
+        else lambda done, of: progress("order", done, of, proposal.actions),
     )
     beyond = None
     if steps.left_out and not proposal.exhausted:

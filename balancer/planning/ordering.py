@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -165,6 +165,7 @@ def order(
     group: Ints | None = None,
     parameters: PlanningParameters | None = None,
     known: Batch | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Steps:
     """Order actions so that no step breaks a hard goal or exceeds a capacity.
 
@@ -173,10 +174,12 @@ def order(
     may be filled again up to what it held at the start; then the `known` steps, which lead near
     where the actions do, are taken instead; then replicas take detours to make room.
     Actions that cannot be done safely are left out. The actions of a `group`, see
-    :func:`grouped`, are one unit; if that is not possible, each is done separately.
+    :func:`grouped`, are one unit; if that is not possible, each is done separately. `progress` is
+    called with how many actions have their place, and how many there are.
     """
     parameters = parameters or PlanningParameters()
     way = _PartialOrder(scorer, rules, batch, group, parameters)
+    way.progress = progress
     way.run()
     if len(way.batch) and parameters.refill:
         way.safety.refill = True
@@ -211,6 +214,7 @@ class _PartialOrder:
         self.passes: list[Steps] = []
         # what takes back each pass
         self.undo: list[Batch] = []
+        self.progress: Callable[[int, int], None] | None = None
 
     def run(self) -> None:
         """Run passes of safe actions until no action is left that is safe.
@@ -235,6 +239,9 @@ class _PartialOrder:
             late[turn] = False
             self.batch = Batch.concatenate([self.batch[~tried], self.batch[late]])
             self.group = np.concatenate([self.group[~tried], self.group[late]])
+            if self.progress is not None:
+                done = sum(len(steps.batch) for steps in self.passes)
+                self.progress(done, done + len(self.batch))
 
     def _whole(self, rows: Ints) -> Bools:
         """(C,) whether the rows contain everything left of the group of each row."""

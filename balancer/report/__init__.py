@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from html import escape
 from importlib.resources import files
-from string import Template
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from balancer.planning.plan import Plan
-from balancer.report import page
 from balancer.report.drawing import CHART_HEIGHT, chart
 from balancer.report.facts import gather
-from balancer.report.words import operation_title, verdict
+from balancer.report.page import sections
+from balancer.report.words import goal_list, operation_title, verdict, verdict_parts
 from cluster_model.units import column_title
 from metrics_reporter.documents import printable
-from metrics_reporter.quantities import plural, times
+from metrics_reporter.quantities import amount, cost_amount, plural, times
 
 __all__ = ["before_after_svg", "html_report", "verdict"]
 
 
-def html_report(plan: Plan, *, title: str | None = None) -> str:
+def html_report(
+    plan: Plan,
+    *,
+    title: str | None = None,
+    profile: str | None = None,
+    commands: Mapping[str, str] | None = None,
+) -> str:
     """The plan as one self-contained page: light and dark, printable, without a network.
 
     Parameters
@@ -31,6 +40,10 @@ def html_report(plan: Plan, *, title: str | None = None) -> str:
         embedded.
     title
         Heading of the page; by default the operation.
+    profile
+        Name of the profile, or of the file, that the goals are from.
+    commands
+        What to run next: purpose -> the command, as it is typed.
 
     Returns
     -------
@@ -46,41 +59,48 @@ def html_report(plan: Plan, *, title: str | None = None) -> str:
     >>> html_report(plan, title="Tonight").startswith("<!DOCTYPE html>")
     True
     """
-    facts, s, summary = gather(plan), plan.snapshot, plan.summary
-    script = _text("report.js")
+    s, script = plan.snapshot, _text("report.js")
     unmet = [g for g in plan.goal_results if not g.met_after]
-    sections = {
-        "title": escape(title or operation_title(plan)),
-        "kicker": (
+    lead, rest = verdict_parts(plan)
+    steps = [
+        {"purpose": purpose, "command": command} for purpose, command in (commands or {}).items()
+    ]
+    environment = Environment(
+        loader=PackageLoader(__name__, ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "number": lambda count: f"{count:,}",
+        "plural": plural,
+        "times": times,
+        "bytes": amount,
+        "cost": cost_amount,
+    }
+    page = environment.get_template("report.html").render(
+        title=title or operation_title(plan),
+        kicker=(
             f"Plan for {plural(s.n_brokers, 'broker')} in {plural(len(s.racks), 'rack')}, "
             f"{plural(len(s.topics), 'topic')}, {plural(s.n_partitions, 'partition')}, "
-            f"{plural(s.n_replicas, 'replica')}{_origin(plan)}"
+            f"{plural(s.n_replicas, 'replica')}"
         ),
-        "verdict": escape(verdict(plan)),
-        "tone": "broken" if any(g.hard for g in unmet) else "open" if unmet else "good",
-        "tiles": page.tiles(plan),
-        "balanced_words": (
-            f"Balancedness {summary.balancedness_before:.1f} of 100 before, "
-            f"{summary.balancedness_after:.1f} after"
+        lead=lead,
+        verdict=rest,
+        tone="broken" if any(g.hard for g in unmet) else "open" if unmet else "good",
+        facts_rows=_facts(plan, profile),
+        steps=steps,
+        no_steps=(
+            "Write the plan to a file as well: `verify`, `explain` and `execute` take it."
+            if len(plan)
+            else "There is nothing to carry out."
         ),
-        "balancedness": page.balancedness(plan),
-        "chart_note": page.chart_note(facts),
-        "charts": page.charts(facts),
-        "racks": page.racks(facts),
-        "topics": page.topics(facts),
-        "remarks": page.remarks(plan),
-        "goals": page.goals(plan),
-        "honesty": page.limitations(plan),
-        "actions_note": page.duration(plan) + page.actions_note(plan),
-        "action_rows": page.action_rows(plan),
-        "data": page.data(facts),
-    }
-    return Template(_text("report.html")).substitute(
-        {name: printable(text) for name, text in sections.items()},
-        style=chart_style() + _text("report.css"),
-        script=script,
+        style=Markup(chart_style() + _text("report.css")),
+        script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        **sections(gather(plan)),
     )
+    return printable(page)
 
 
 def before_after_svg(plan: Plan, columns: tuple[str, ...] = ("cpu", "network_out", "disk")) -> str:
@@ -117,19 +137,23 @@ def before_after_svg(plan: Plan, columns: tuple[str, ...] = ("cpu", "network_out
     )
 
 
-def _origin(plan: Plan) -> str:
-    """Which cluster it is, and when it was looked at, as far as that is known."""
+def _facts(plan: Plan, profile: str | None) -> list[tuple[str, str]]:
+    """Which cluster it is, when it was looked at, and which goals were asked for."""
     s = plan.snapshot
-    name = "" if s.cluster_id is None else f"; cluster {escape(s.cluster_id)}"
-    if s.taken_ms is None:
-        return name
-    at = datetime.fromtimestamp(s.taken_ms / 1000, UTC)
-    return f"{name}; as of {at:%Y-%m-%d %H:%M} UTC"
+    taken = "not known"
+    if s.taken_ms is not None:
+        taken = f"{datetime.fromtimestamp(s.taken_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"
+    return [
+        ("Cluster", s.cluster_id or "not known: the snapshot names none"),
+        ("As of", taken),
+        ("Goals", goal_list(plan, profile)),
+        ("Digest of the plan", plan.digest or ""),
+    ]
 
 
 def chart_style() -> str:
     """Colours and fonts of all pictures, as CSS."""
-    return _text("chart.css")
+    return _text("palette.css") + _text("chart.css")
 
 
 def _text(name: str) -> str:

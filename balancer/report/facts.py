@@ -94,7 +94,7 @@ def gather(plan: Plan, topics: int = 12) -> Facts:
     resolved = resolve(s, Operation.model_validate(plan.operation))
     start, c = Placement(s), resolved.cluster
     began = Cluster(start, c.eligible, c.leader_eligible, c.draining)
-    goals = list(_goals(plan))
+    goals = list(known_goals(plan))
     racks = len(np.unique(s.broker_rack[c.eligible]))
     after = (plan.placement.brokers >= 0).sum(1)
     touched = np.bincount(s.partition_topic[plan.rows.partition], minlength=len(s.topics))
@@ -110,7 +110,8 @@ def gather(plan: Plan, topics: int = 12) -> Facts:
     )
 
 
-def _goals(plan: Plan) -> Iterator[Goal]:
+def known_goals(plan: Plan) -> Iterator[Goal]:
+    """The goals of a plan; without those that are not known by name."""
     for fields in plan.goals:
         # a goal passed as an object may have an unknown name: it has no lines then
         try:

@@ -2,14 +2,6 @@
   "use strict";
   const $ = (id) => document.getElementById(id);
   const data = JSON.parse($("data").textContent);
-  const ratio = (value, share) => (value / share).toFixed(2) + " ×";
-  const quantity = (value, unit) => {
-    if (unit === "#") return Math.round(value).toLocaleString("en");
-    let place = 0;
-    while (Math.abs(value) >= 999.5 && place < 6) { value /= 1000; place += 1; }
-    return (Number(value.toPrecision(3)) + " " + ["", "k", "M", "G", "T", "P", "E"][place] + unit).trim();
-  };
-
   const tip = $("tip");
   const hideTip = (plot) => {
     tip.hidden = true;
@@ -22,7 +14,7 @@
     const left = 34, right = 8, half = height / 2 - 6;
     const pitch = (width - left - right) / data.order.length;
     const ranked = ["before", "after"].map((when) => data.sorted
-      ? [...data.order].sort((a, b) => column[when][b] / column.share[b] - column[when][a] / column.share[a])
+      ? [...data.order].sort((a, b) => column[when][b] - column[when][a])
       : data.order);
     let place = 0, panel = 0;
     const show = (clientX, clientY) => {
@@ -31,8 +23,8 @@
       const y = panel && data.sorted ? half : 18;
       plot.querySelector(".cursor").setAttribute("d", `M${x} ${y}V${panel || !data.sorted ? height - 22 : half - 12}`);
       const state = data.state[b] ? ", " + data.state[b] : "";
-      const line = (when) => `${when}: ${ratio(column[when][b], column.share[b])} its share (${quantity(column[when][b], column.unit)})`;
-      tip.textContent = `broker ${data.brokers[b]}, ${data.racks[data.rack[b]]}${state}\n${line("before")}\n${line("after")}`;
+      const line = (when, k) => `${when}: ${column.times[k][b]} its share (${column.amounts[k][b]})`;
+      tip.textContent = `broker ${data.brokers[b]}, ${data.racks[data.rack[b]]}${state}\n${line("before", 0)}\n${line("after", 1)}`;
       tip.hidden = false;
       const box = tip.getBoundingClientRect();
       tip.style.left = Math.max(4, Math.min(clientX + 14, innerWidth - box.width - 8)) + "px";
@@ -76,29 +68,24 @@
       cell(row, data.brokers[b], "", "th").scope = "row";
       cell(row, data.racks[data.rack[b]]);
       cell(row, data.state[b]);
-      for (const c of data.columns) cell(row, (c.before[b] / c.share[b]).toFixed(2) + " → " + (c.after[b] / c.share[b]).toFixed(2));
+      for (const c of data.columns) cell(row, c.times.map((of) => of[b]).join(" → "));
     }
   });
 
-  const paid = (cost) => data.costUnit === "bytes" ? quantity(cost, "B") : `${Number(cost.toPrecision(3)).toLocaleString("en")} ${data.costUnit}`;
-  const effect = ([goal, value]) => `${data.goals[goal]} ${value > 0 ? "+" : "−"}${Number(Math.abs(value).toPrecision(3))}`;
-  const actions = data.actions.map(([step, kind, name, route, cost, effects]) => ({
-    step, kind, name, route, cost,
-    why: effects.slice(0, data.effects).map(effect).join(", ") + (effects.length > data.effects ? ` and ${effects.length - data.effects} smaller` : ""),
-    every: effects.map(effect).join(" "),
+  const effect = ([goal, value]) => `${data.goals[goal]} ${value > 0 ? "+" : "−"}${Math.abs(value)}`;
+  // the id of a broker stands for the broker, not for every number that contains it
+  const ids = new Map(data.brokers.map((id, b) => [String(id).toLowerCase(), b]));
+  const actions = data.actions.map(([step, kind, name, route, cost, paid, effects, why, ends]) => ({
+    step, kind, name, route, cost, paid, why, ends,
+    text: `${kind} ${name} ${route} ${effects.map(effect).join(" ")}`.toLowerCase(),
     helps: effects.reduce((sum, [, value]) => sum + Math.max(value, 0), 0),
   }));
-  // the id of a broker stands for the broker, not for every number that contains it
-  const ids = new Set(data.brokers.map((id) => String(id).toLowerCase()));
-  const end = (text) => ids.has(text) ? text : text.slice(0, text.lastIndexOf(" /"));
-  for (const a of actions) a.ends = new Set(a.route.toLowerCase().split("→").map((text) => end(text.trim())));
-  for (const a of actions) a.text = `${a.kind} ${a.name} ${a.route} ${a.every}`.toLowerCase();
   const orders = { cost: (a, b) => b.cost - a.cost, helps: (a, b) => b.helps - a.helps, step: (a, b) => a.step - b.step };
   const PAGE = 100;
   let shown = PAGE;
   const render = () => {
     const words = $("search").value.toLowerCase().split(/\s+/).filter(Boolean);
-    const hits = actions.filter((a) => words.every((word) => ids.has(word) ? a.ends.has(word) : a.text.includes(word))).sort(orders[$("sort").value]);
+    const hits = actions.filter((a) => words.every((word) => ids.has(word) ? a.ends.includes(ids.get(word)) : a.text.includes(word))).sort(orders[$("sort").value]);
     const body = document.createDocumentFragment();
     for (const a of hits.slice(0, shown)) {
       const row = body.appendChild(document.createElement("tr"));
@@ -106,7 +93,7 @@
       cell(row, a.kind, "kind");
       cell(row, a.name, "topic");
       cell(row, a.route);
-      cell(row, a.cost ? paid(a.cost) : "–", "n");
+      cell(row, a.paid, "n");
       cell(row, a.why);
     }
     if (!hits.length) cell(body.appendChild(document.createElement("tr")), "No action matches.").colSpan = 6;
@@ -120,5 +107,32 @@
     $("more").addEventListener("click", () => { shown += 5 * PAGE; render(); });
     render();
   }
+
+  const rateOf = (text) => {
+    const found = /^\s*(\d+\.?\d*)\s*([kmgtp]?)(i?)b(\/s)?\s*$/i.exec(text);
+    return found ? Number(found[1]) * (found[3] ? 1024 : 1000) ** " kmgtp".indexOf(found[2].toLowerCase() || " ") : 0;
+  };
+  const period = (seconds) => {
+    const whole = Math.max(1, Math.round(seconds));
+    const all = [["d", Math.floor(whole / 86400)], ["h", Math.floor(whole / 3600) % 24], ["min", Math.floor(whole / 60) % 60], ["s", whole % 60]];
+    const first = all.findIndex(([, count]) => count);
+    return all.slice(first, first + 2).filter(([, count]) => count).map(([unit, count]) => `${count} ${unit}`).join(" ");
+  };
+  if (data.busiest) {
+    const estimate = () => {
+      const rate = rateOf($("throttle").value);
+      $("takes").textContent = rate ? `at least ${period(data.busiest / rate)}` : "a rate such as 50 MB/s expected";
+    };
+    $("estimate").hidden = false;
+    $("throttle").addEventListener("input", estimate);
+    estimate();
+  }
+  document.querySelectorAll(".copy").forEach((button) => {
+    if (!navigator.clipboard) return;
+    button.hidden = false;
+    button.addEventListener("click", () => navigator.clipboard
+      .writeText(button.previousElementSibling.textContent)
+      .then(() => { button.textContent = "Copied"; }, () => { button.textContent = "Not copied"; }));
+  });
   document.documentElement.dataset.ready = "yes";
 })();

@@ -25,7 +25,7 @@ _LAYERS = (
 )
 _STYLE = """
 svg .head { font-weight: 600; font-size: 13px; } svg .sheet { fill: var(--paper); }
-svg .runs { fill: var(--accent); } svg .waits { fill: var(--mark); }
+svg .runs { fill: var(--accent); } svg .waits { fill: var(--bad); }
 svg .standby { fill: var(--h2); } svg .warmup { fill: var(--r1); }
 svg .lag { fill: none; stroke: var(--accent); stroke-width: 1.4; }
 svg .round { stroke: var(--grid); stroke-width: .8; stroke-dasharray: 1 3; fill: none; }

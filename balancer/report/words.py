@@ -29,15 +29,35 @@ def operation_title(plan: Plan) -> str:
     return f"{words} {', '.join(ids[:10])}{more}".strip()
 
 
+def goal_list(plan: Plan, profile: str | None) -> str:
+    """The goals by tier, after the name of the profile or file that they are from."""
+    tiers: dict[int, list[str]] = {}
+    for g in plan.goal_results:
+        tiers.setdefault(g.tier, []).append(f"{g.goal} (hard)" if g.hard else g.goal)
+    said = "; ".join(f"tier {tier}: {', '.join(names)}" for tier, names in sorted(tiers.items()))
+    return said if profile is None else f"{profile}: {said}"
+
+
 def verdict(plan: Plan) -> str:
     """The operation's result; what the plan does and costs, what stays unmet, the remedy."""
+    return " ".join(filter(None, verdict_parts(plan)))
+
+
+def verdict_parts(plan: Plan) -> tuple[str, str]:
+    """The operation's result, empty for a rebalance; then what the plan does, and the rest."""
+    results = [
+        text
+        for text in (
+            None if plan.sizing is None else plan.sizing.text,
+            None if plan.verdict is None else plan.verdict.sentence,
+        )
+        if text is not None
+    ]
+    return " ".join(f"{text[:1].upper()}{text[1:]}." for text in results), _rest(plan)
+
+
+def _rest(plan: Plan) -> str:
     does = _does(plan)
-    if plan.verdict is not None:
-        sentence = plan.verdict.sentence
-        does = f"{sentence[:1].upper()}{sentence[1:]}. {does}"
-    if plan.sizing is not None:
-        text = plan.sizing.text
-        does = f"{text[:1].upper()}{text[1:]}. {does}"
     goals = len(plan.goal_results)
     unmet = [g for g in plan.goal_results if not g.met_after]
     if not unmet:

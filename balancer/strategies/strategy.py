@@ -17,7 +17,8 @@ from cluster_model.snapshot import Ints
 ProgressCallback = Callable[[str, int, int, int], None]
 """Called with the phase, how many goals the best plan so far meets, of how many, and its actions.
 
-The number of all goals is 0 where the first is not known."""
+The number of all goals is 0 where the first is not known. In the phase ``order``, which comes last,
+the first two count actions: those that have their place in the order, and all."""
 
 
 class StrategyError(InputError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,15 +18,20 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from balancer import Balancer, Budget, Operation
+from balancer.cli.app import app
 from balancer.planning.document import Unmet
 from balancer.planning.plan import Plan
+from balancer.planning.traffic import traffic
 from balancer.report import before_after_svg, html_report, verdict
 from balancer.report.facts import gather, rack_ratios
 from balancer.report.page import ACTIONS, chosen_actions
-from cluster_model import synthetic_snapshot
+from cluster_model import BrokerState, save_snapshot, synthetic_snapshot
+from cluster_model.columns import LOAD, Column
 from cluster_model.placement import Placement
+from cluster_model.units import quantity
 from metrics_reporter.quantities import amount, period
 
 VOID = {"meta", "input", "br", "link", "img", "hr"}
@@ -408,17 +414,144 @@ def test_a_script_smuggled_into_a_page_does_not_run(
 
 
 def test_the_time_that_copying_takes_at_least(plan: Plan) -> None:
-    received: dict[int | str, float] = {}
-    for a in plan.actions:
-        if a.destination is not None and a.destination != a.source:
-            received[a.destination] = received.get(a.destination, 0.0) + a.cost
-    broker = max(received, key=lambda b: received[b])
+    found = traffic(plan.document(), plan.snapshot)
+    first = found.brokers[0]
+    does = "receives" if first.received >= first.sent else "sends"
     text = Page(html_report(plan)).text
-    assert f"Broker {broker} receives most, {amount(received[broker])}." in text
-    assert f"{period(received[broker] / 50e6)} at 50 MB/s" in text
+    assert f"Broker {first.broker} {does} most, {amount(found.busiest)}." in text
+    assert f"{period(found.busiest / 50e6)} at 50 MB/s" in text
+    assert f"{first.broker} {amount(first.received)} {first.copies_received:,}" in text
 
 
-def test_the_page_names_its_cluster_and_time(plan: Plan) -> None:
+def test_the_page_names_its_cluster_time_and_goals(plan: Plan) -> None:
     named = replace(plan.snapshot, cluster_id="<b>north</b>", taken_ms=1_700_000_000_000)
-    text = Page(html_report(Balancer("default").propose(named))).text
-    assert "cluster <b>north</b>; as of 2023-11-14 22:13 UTC" in text
+    found = Balancer("default").propose(named)
+    text = Page(html_report(found, profile="default")).text
+    assert "Cluster <b>north</b> As of 2023-11-14 22:13 UTC" in text
+    assert "Goals default: tier 0: OnlineReplicas (hard), EligibleLeaders (hard); tier 1:" in text
+    assert found.digest is not None
+    assert found.digest in text
+    assert "snapshot names none" in Page(html_report(plan)).text
+
+
+@pytest.fixture(scope="module")
+def ill() -> Plan:
+    """Brokers are emptied in a cluster with a dead broker, crowded racks and limits exceeded."""
+    s = synthetic_snapshot(
+        brokers=8, partitions=200, racks=3, dead_brokers=1, disks_per_broker=2, seed=0
+    )
+    return Balancer("default").propose(s, Operation(kind="remove_brokers", brokers=(2,)))
+
+
+def test_the_verdict_of_the_operation_comes_first_then_what_is_wrong(ill: Plan) -> None:
+    assert ill.verdict is not None
+    text = Page(html_report(ill)).text
+    first = f"{ill.verdict.sentence[:1].upper()}{ill.verdict.sentence[1:]}."
+    order = ["Remove broker 2", first, "Wrong in the cluster now", "Next", "Balancedness"]
+    places = [text.rindex(words) if words == order[-1] else text.index(words) for words in order]
+    assert places == sorted(places)
+
+
+def test_the_wrong_now_box_counts_what_the_plan_mends(ill: Plan) -> None:
+    s = ill.snapshot
+    dead = s.broker_state == BrokerState.DEAD
+
+    def offline(placement: Placement) -> int:
+        held = placement.brokers
+        return int((dead[held] & (held >= 0)).any(axis=1).sum())
+
+    before, after = offline(Placement(s)), offline(ill.placement)
+    assert 0 < after < before
+    text = Page(html_report(ill)).text
+    (down,) = s.broker_ids[dead].tolist()
+    assert f"1 broker is down: {down} (for you to repair or replace)" in text
+    assert (
+        f"{before} partitions have replicas on dead brokers or disks, or where they may not be "
+        f"({before - after} mended by this plan, {after} left)"
+    ) in text
+    # what only the operation asks for is not wrong now
+    assert sum(b == 2 for b in Placement(s).brokers.ravel()) > 0
+    assert "a hard limit: ResourceCapacity[cpu] (not mended by this plan)" in text
+
+
+def test_a_sound_cluster_has_nothing_wrong() -> None:
+    s = synthetic_snapshot(
+        brokers=6, partitions=60, racks=3, utilization=0.2, rack_violations=0.0, skew=1.2
+    )
+    found = Balancer("default").propose(s)
+    assert all(g.met_before for g in found.goal_results if g.hard)
+    assert "Nothing: no broker or disk is down" in Page(html_report(found)).text
+
+
+def test_a_partition_without_leader_is_named() -> None:
+    s = synthetic_snapshot(brokers=6, partitions=60, racks=3)
+    leader = s.leader.copy()
+    leader[7] = -1
+    s = replace(s, leader=leader)
+    name = f"{s.topics[s.partition_topic[7]]}-{s.partition_number[7]}"
+    text = Page(html_report(Balancer("default").propose(s))).text
+    assert f"1 partition has no leader: {name} (no plan can" in text
+
+
+def test_equal_reasons_and_remedies_are_merged_with_their_number(plan: Plan) -> None:
+    unmet = tuple(
+        Unmet(goal=f"g{i}", hard=False, proven=False, reason=why, remedy="more room")
+        for i, why in enumerate(("too full", "too full", "too few"))
+    )
+    text = Page(html_report(replace(plan, unmet=unmet, warnings=("odd", "odd")))).text
+    assert "g0, g1 (2 goals): not reached. too full." in text
+    assert "g2: not reached. too few." in text
+    assert text.count("more room") == 1
+    assert "more room (3 goals: g0, g1, g2)." in text
+    assert "odd (2 times)" in text
+
+
+def test_commands_to_run_next_are_exact_and_escaped(plan: Plan) -> None:
+    command = "counterpoise verify 'my <b> cluster.json' plan.json"
+    page = Page(html_report(plan, commands={"Check": command}))
+    assert f"Check {command}" in page.text
+    assert [t for t, _ in page.tags].count("code") == 1
+    assert "Write the plan to a file as well" in Page(html_report(plan)).text
+
+
+def test_the_proposed_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    cluster = synthetic_snapshot(brokers=6, partitions=60, racks=3, utilization=0.2)
+    save_snapshot(cluster, Path("my cluster.json"))
+    arguments = ["propose", "my cluster.json", "-o", "the plan.json", "--report", "report.html"]
+    said = CliRunner().invoke(app, arguments)
+    assert said.exit_code == 0, said.output
+    text = Page(Path("report.html").read_text()).text
+    for command in ("verify 'my cluster.json' 'the plan.json'", "explain 'the plan.json'"):
+        assert f"counterpoise {command}" in said.stderr
+        assert f"counterpoise {command}" in text
+        assert CliRunner().invoke(app, shlex.split(command)).exit_code == 0
+    execute = "counterpoise execute 'the plan.json' --bootstrap-server HOST:PORT --yes"
+    assert execute in said.stderr
+    assert execute in text
+
+
+def test_a_browser_estimates_the_time_at_a_throttle(
+    browser: str, plan: Plan, tmp_path: Path
+) -> None:
+    text = html_report(plan, commands={"Why": "counterpoise explain plan.json"})
+    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
+    busiest = traffic(plan.document(), plan.snapshot).busiest
+    for rate, said in (("10 MB/s", period(busiest / 10e6)), ("1GiB/s", period(busiest / 2**30))):
+        hands = f"""<script>
+        const throttle = document.getElementById("throttle");
+        throttle.value = "{rate}";
+        throttle.dispatchEvent(new Event("input"));
+        </script></body>"""
+        dom = _dom(browser, text.replace("</body>", hands), tmp_path)
+        assert f">at least {said}</output>" in dom
+        assert "<code>counterpoise explain plan.json</code>" in dom
+
+
+def test_figures_have_the_units_of_the_command_line(plan: Plan) -> None:
+    shown = json.loads(Page(html_report(plan)).raw["data"])
+    for name, column in zip(plan.columns, shown["columns"], strict=True):
+        load = Placement(plan.snapshot).recompute(
+            "broker", Column(LOAD, name) if name in plan.snapshot.resources else Column.of(name)
+        )
+        assert column["amounts"][0] == [quantity(name, value) for value in load.tolist()]

@@ -8,6 +8,8 @@ modules does not count.
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -125,3 +127,15 @@ def test_the_terminal_is_the_business_of_the_command_line_alone() -> None:
         if not module.startswith("balancer.cli"):
             used = {name.split(".")[0] for name in imported(path)}
             assert not used & {"typer", "rich"}, module
+
+
+def test_templates_are_the_business_of_the_report_alone() -> None:
+    for module, path in modules().items():
+        if not module.startswith("balancer.report"):
+            used = {name.split(".")[0] for name in imported(path)}
+            assert not used & {"jinja2", "markupsafe"}, module
+    loaded = "import sys, balancer.cli.app; print('jinja2' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", loaded], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from balancer.autoscaling.errors import AutoscalingError
+from balancer.autoscaling.errors import AutoscalingError, check_above_zero
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,7 @@ class ControlSettings:
     read_back: int = 200
 
     def __post_init__(self) -> None:
-        for name in ("lease_seconds", "silent_seconds", "stop_seconds", "read_back"):
-            if not 0 < getattr(self, name) < float("inf"):
-                what = "a number" if name == "read_back" else "seconds"
-                raise AutoscalingError(
-                    f"{name}: {getattr(self, name)} found, {what} above 0 expected"
-                )
+        check_above_zero(self, "lease_seconds", "silent_seconds", "stop_seconds", "read_back")
         if not 0 <= self.drift < float("inf"):
             raise AutoscalingError(f"drift: {self.drift} found, 0 or more expected")
 
@@ -94,18 +89,4 @@ class ConsumerSettings:
     least_measured_seconds: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in (
-            "record_seconds",
-            "heartbeat_seconds",
-            "commit_seconds",
-            "renewal_seconds",
-            "batch",
-            "answer_seconds",
-            "start_seconds",
-            "measured_seconds",
-            "least_measured_seconds",
-        ):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise AutoscalingError(
-                    f"{name}: {getattr(self, name)} found, a number above 0 expected"
-                )
+        check_above_zero(self, *vars(self))

@@ -11,6 +11,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Response
 from starlette.exceptions import HTTPException
 
+import balancer.report
 from balancer.server.api.context import Viewer
 
 router = APIRouter(include_in_schema=False)
@@ -35,9 +36,10 @@ class _File:
 
 @cache
 def page_files() -> dict[str, _File]:
-    """The files by name."""
+    """The files by name; the colours are those of the report."""
+    palette = Path(balancer.report.__file__).with_name("palette.css")
     found = {}
-    for path in sorted(Path(__file__).parent.iterdir()):
+    for path in (palette, *sorted(Path(__file__).parent.iterdir())):
         if path.suffix in _TYPES:
             content = path.read_bytes()
             etag = f'"{hashlib.sha256(content).hexdigest()[:20]}"'
