@@ -48,8 +48,6 @@ from metrics_reporter.quantities import plural
 
 # Plans whose end is kept in memory, to answer why not.
 _ENDS = 4
-# Plans that are kept as they were read: the page asks several things about one.
-_DOCUMENTS = 4
 # Plans whose numbers of actions by broker are kept.
 _COUNTS = 100
 
@@ -88,7 +86,6 @@ class Service:
         self._load: ClusterLoad | None = None
         self._goals: tuple[Snapshot, Sequence[GoalState]] | None = None
         self._plans: OrderedDict[str, Plan] = OrderedDict()
-        self._documents: OrderedDict[str, PlanDocument] = OrderedDict()
         self._counts: OrderedDict[str, Counter[str]] = OrderedDict()
 
     def close(self) -> None:
@@ -304,17 +301,7 @@ class Service:
 
     def document(self, identity: str) -> PlanDocument:
         """The plan of a proposal."""
-        store = self.controller.approvals.store
-        kept = store.get(identity)
-        with self._lock:
-            found = self._documents.get(kept.digest)
-        if found is None:
-            found = store.plan(identity)
-            with self._lock:
-                self._documents[kept.digest] = found
-                while len(self._documents) > _DOCUMENTS:
-                    self._documents.popitem(last=False)
-        return found
+        return self.controller.approvals.store.plan(identity)
 
     def actions(
         self, identity: str, offset: int, limit: int, broker: str | None, topic: str | None

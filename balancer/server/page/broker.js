@@ -8,11 +8,14 @@ import { amount, count, describe, moment, namesBroker, plural, share, times } fr
 export const place = "now";
 export const title = ([id]) => `Broker ${id}`;
 
+// Proposals whose actions with this broker are looked for.
+const LAST = 5;
+
 export async function show(body, app, [id]) {
   const query = `broker=${part(id)}`;
   const [load, totals, disks, findings, goals, named, decisions] = await Promise.all([
     get(`cluster/brokers/${part(id)}`), get("cluster"), get(`cluster/disks?${query}`),
-    get("findings"), get("goals"), get(`cluster/brokers/${part(id)}/proposals`), get("decisions?detail=false&limit=200"),
+    get("findings"), get("goals"), get(`cluster/brokers/${part(id)}/proposals?limit=${LAST}`), get("decisions?detail=false&limit=200"),
   ]);
   const waits = named.filter(({ proposal }) => ["open", "approved", "executing"].includes(proposal.state));
   const first = await Promise.all(waits.slice(0, 3).map(({ proposal }) =>
@@ -63,7 +66,7 @@ export async function show(body, app, [id]) {
     section("History",
       table("Earlier proposals with actions here", ["Proposal", "State", "Made", "Actions with this broker"],
         named.filter((each) => !waits.includes(each)).map((each) =>
-          [link(each), badge(each.proposal.state), moment(each.proposal.made), count(each.actions)]), "None of the last ten."),
+          [link(each), badge(each.proposal.state), moment(each.proposal.made), count(each.actions)]), `None of the last ${LAST}.`),
       told.length
         ? h("ol", { class: "timeline" }, told.map((d) => h("li", null, h("time", null, moment(d.time)), " ", badge(d.kind), " ", d.reason)))
         : h("p", { class: "soft" }, "No decision names this broker.")));
