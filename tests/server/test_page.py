@@ -265,6 +265,14 @@ def test_a_thousand_brokers_are_painted_within_two_seconds_of_work(
         assert browser.run("document.querySelectorAll('.bar').length") == 1000
         work = browser.metrics()["TaskDuration"]
         received = browser.received()
+        with found.client() as client:
+            kept = client.get("/api/v1/proposals").json()[0]["id"]
+        for place in ("/broker/5", "/proposals", f"/proposals/{kept}", "/execution", "/why-not"):
+            before = browser.metrics()["TaskDuration"]
+            browser.events.clear()
+            browser.show(place)
+            assert browser.metrics()["TaskDuration"] - before < 2.0, place
+            assert sum(browser.received().values()) < 150_000, place
         browser.send("Performance.disable")
         browser.send("Performance.enable")
     assert 0 < work < 2.0

@@ -46,7 +46,7 @@ window.fetch = async (path, options) =>
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
-    with tab(tmp_path_factory.mktemp("browser") / "profile") as found:
+    with _tab(tmp_path_factory.mktemp("browser"), _BETWEEN) as found:
         yield found
 
 
@@ -67,21 +67,18 @@ def client(running: Served) -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def page(browser: Tab, running: Served) -> Iterator[Tab]:
-    with _script(browser, _BETWEEN):
-        _load(browser, f"{running.server.url}/")
-        yield browser
+    _load(browser, f"{running.server.url}/")
+    yield browser
     browser.send("Emulation.clearDeviceMetricsOverride")
     browser.send("Emulation.setEmulatedMedia", features=[])
 
 
 @contextmanager
-def _script(page: Tab, text: str) -> Iterator[None]:
-    """A script that runs before those of each page."""
-    number = page.send("Page.addScriptToEvaluateOnNewDocument", source=text)["identifier"]
-    try:
-        yield
-    finally:
-        page.send("Page.removeScriptToEvaluateOnNewDocument", identifier=number)
+def _tab(directory: Path, script: str) -> Iterator[Tab]:
+    """A browser with a script that runs before those of each page."""
+    with tab(directory / "profile") as found:
+        found.send("Page.addScriptToEvaluateOnNewDocument", source=script)
+        yield found
 
 
 def _load(page: Tab, address: str) -> None:
@@ -274,11 +271,37 @@ def test_a_page_follows_events_once(page: Tab, running: Served) -> None:
     assert running.server.events.followers == 1
 
 
-def test_times_do_not_depend_on_the_clock_of_the_browser(browser: Tab, tmp_path: Path) -> None:
+def test_refused_credentials_are_tried_again_less_and_less_often(
+    running: Served, tmp_path: Path
+) -> None:
+    """Otherwise a tab whose token has expired would use up the failures of its address."""
+    refused = """
+    window.delays = [];
+    window.EventSource = class extends EventTarget {
+      static CLOSED = 2;
+      readyState = 2;
+      constructor() { super(); queueMicrotask(() => this.dispatchEvent(new Event('error'))); }
+      close() {}
+    };
+    const later = window.setTimeout;
+    window.setTimeout = (act, delay) => {
+      if (delay < 5000) return later(act, delay);
+      window.delays.push(delay);
+      return window.delays.length < 7 ? later(act, 0) : 0;
+    };
+    """
+    with _tab(tmp_path, refused) as browser:
+        _load(browser, f"{running.server.url}/")
+        browser.wait("window.delays.length === 7")
+        delays = browser.run("window.delays")
+    assert delays == [5000, 10000, 20000, 40000, 60000, 60000, 60000]
+
+
+def test_times_do_not_depend_on_the_clock_of_the_browser(tmp_path: Path) -> None:
     ahead = "const now = Date.now.bind(Date); Date.now = () => now() + 86400e3 * 5;"
     snapshot = synthetic_snapshot(brokers=6, partitions=60, racks=3, dead_brokers=1)
     with (
-        _script(browser, ahead),
+        _tab(tmp_path, ahead) as browser,
         served(tmp_path, snapshot=snapshot, settings=QUIET) as found,
         found.client() as client,
     ):

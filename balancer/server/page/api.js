@@ -1,8 +1,8 @@
 // Asks the server; an answer that is no success becomes an error with the server's sentence.
 
 const BASE = "api/v1/";
-// Milliseconds until an answer is given up; the longest ones wait two seconds for a job.
-const PATIENCE = 60_000;
+// Milliseconds until an answer is given up; a plan of a million actions takes half a minute to read.
+const PATIENCE = 120_000;
 // How far the server's clock is ahead of this one, in milliseconds.
 let ahead = 0;
 

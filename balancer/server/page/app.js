@@ -14,14 +14,16 @@ import * as whyNot from "./why_not.js";
 
 const ROLES = ["viewer", "operator", "admin"];
 // Milliseconds: events come in bursts, and a view is brought up to date once in this time; a view
-// that takes longer says that it is being read; a refused connection is tried again after this time.
-const SETTLE = 400, SLOW = 500, AGAIN = 5000;
+// that takes longer says that it is being read; a refused connection is tried again after this
+// time, and each time after twice as long: a refusal of credentials counts against the address.
+const SETTLE = 400, SLOW = 500, AGAIN = 5_000, SELDOM = 60_000;
 
 const main = document.getElementById("main");
 let view = null;
 let state = null;
 let source = null;
 let retry = null;
+let pause = AGAIN;
 let shows = 0;
 let version = null;
 const busy = new WeakSet();
@@ -196,12 +198,15 @@ function follow() {
   own.addEventListener("open", () => {
     const lost = connection.textContent !== "";
     connection.textContent = "";
+    pause = AGAIN;
     if (lost || view === null) again();
   });
   own.addEventListener("error", () => {
     connection.textContent = "The connection to the server is lost; what is shown may be old.";
     // After a refusal the browser does not try again by itself.
-    if (own.readyState === EventSource.CLOSED && own === source && !document.hidden) retry = setTimeout(follow, AGAIN);
+    if (own.readyState !== EventSource.CLOSED || own !== source || document.hidden) return;
+    retry = setTimeout(follow, pause);
+    pause = Math.min(2 * pause, SELDOM);
   });
 }
 
