@@ -104,6 +104,7 @@ def test_a_proposal_is_made_looked_at_approved_and_watched(page: Tab, running: S
         "[...document.querySelectorAll('[role=status]')].map(e => e.textContent).join()"
     )
     assert "days" in slow
+    assert "at 1 MB/s" in slow
     fill_in(page, "Broker", "3")
     click(page, "Show")
     wait_for_text(page, "1 to ")

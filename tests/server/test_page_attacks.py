@@ -356,6 +356,34 @@ def test_a_double_click_asks_once(page: Tab, client: httpx.Client) -> None:
     assert len(asked) == 1
 
 
+def test_what_is_wrong_in_a_form_is_said_at_it_and_nothing_is_asked(page: Tab) -> None:
+    invalid = "document.querySelector('main form :invalid') !== null"
+    for place, field, value, button in (
+        ("/what-if", "Times the load", "", "Try"),
+        ("/what-if", "Add brokers", "1.5", "Try"),
+        ("/proposals", "At most moves", "-1", "Propose"),
+    ):
+        page.show("/now")
+        page.show(place)
+        fill_in(page, field, value)
+        page.events.clear()
+        click(page, button)
+        assert page.run(invalid), field
+        assert not [k for k in page.received() if "jobs" in k or "/what-if" in k]
+    page.show("/why-not")
+    fill_in(page, "Partition", " ")
+    fill_in(page, "Broker", " , ")
+    click(page, "Ask")
+    assert "expected" in _alert(page)
+    page.show("/proposals")
+    fill_in(page, "Operation", "remove_brokers")
+    fill_in(page, "Brokers", "99")
+    click(page, "Propose")
+    assert "No broker 99" in _alert(page)
+    assert "Waits" not in main_text(page)
+    assert "Planning" not in main_text(page)
+
+
 def test_the_controller_is_held_and_released_and_an_execution_is_stopped(
     page: Tab, running: Served, client: httpx.Client
 ) -> None:

@@ -44,7 +44,7 @@ const app = {
   // Does something once, and says why if it cannot be done. What is busy is not disabled: it
   // would lose the focus.
   async attempt(act, node) {
-    if (node && busy.has(node)) return;
+    if (node && (busy.has(node) || node.form && !node.form.reportValidity())) return;
     const turn = shows;
     if (node) {
       busy.add(node);

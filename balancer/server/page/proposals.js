@@ -42,7 +42,12 @@ export async function show(body, app) {
         asked.nodes, field("Why", reason),
         app.button("Propose", "operator", async () => {
           const job = await post("proposals", { ...asked.read(), reason: reason.value });
-          const done = await finished(job, (text) => { said.textContent = text; });
+          let done;
+          try {
+            done = await finished(job, (text) => { said.textContent = text; });
+          } finally {
+            said.textContent = "";
+          }
           // whoever looks at something else by now stays there
           if (said.isConnected) app.go(`#/proposals/${done.proposal}`);
           else app.say(`Proposal ${done.proposal} is made.`);
