@@ -41,6 +41,7 @@ class ProposalStore:
         self._plans: dict[str, bytes] = {}
         # Plans that were read last: a page asks for one many times.
         self._read: OrderedDict[str, PlanDocument] = OrderedDict()
+        self._reading = threading.Lock()
         if directory is not None:
             directory.mkdir(parents=True, exist_ok=True)
             self._load(directory)
@@ -97,10 +98,20 @@ class ProposalStore:
             If there is none, or it is not the plan of the record.
         """
         kept = self.get(identity)
+        if (known := self._known(identity)) is not None:
+            return known
+        # One after another: who asks for the same plan meanwhile gets what the first one read.
+        with self._reading:
+            return self._known(identity) or self._read_plan(kept)
+
+    def _known(self, identity: str) -> PlanDocument | None:
         with self._lock:
             if (known := self._read.get(identity)) is not None:
                 self._read.move_to_end(identity)
-                return known
+            return known
+
+    def _read_plan(self, kept: KeptProposal) -> PlanDocument:
+        identity = kept.id
         try:
             document = PlanDocument.model_validate_json(self.plan_text(identity))
         except ValidationError as error:

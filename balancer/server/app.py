@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import uuid
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import APIRouter, FastAPI, Header, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from starlette.exceptions import HTTPException
@@ -82,11 +82,18 @@ def _application() -> FastAPI:
         v1.include_router(part.router)
 
     @v1.get("/events", tags=["events"], response_class=StreamingResponse)
-    async def follow(request: Request, service: TheService, actor: Viewer) -> StreamingResponse:
+    async def follow(
+        request: Request,
+        service: TheService,
+        actor: Viewer,
+        after: Annotated[str | None, Header(alias="Last-Event-ID")] = None,
+    ) -> StreamingResponse:
         """Decisions, proposals and progress as they happen (server-sent events)."""
         events: Events = request.app.state.events
-        stream = await events.follow(service.state)
-        return StreamingResponse(stream, media_type="text/event-stream")
+        stream = await events.follow(service.state, after)
+        # A proxy that collects an answer before it passes it on would hold events back.
+        unheld = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(stream, media_type="text/event-stream", headers=unheld)
 
     app.include_router(v1)
     app.include_router(cruise_control.router)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import threading
 import weakref
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -35,12 +37,17 @@ class Events:
             asyncio.Queue[str | None], asyncio.AbstractEventLoop
         ] = weakref.WeakKeyDictionary()
         self._number = 0
+        # Another process numbers its events anew: an id of before means nothing to it.
+        self._run = secrets.token_hex(4)
+        self._last: deque[str] = deque(maxlen=_BEHIND)
 
     def publish(self, kind: str, data: Any) -> None:
         """Send an event; from any thread, and at once."""
         with self._lock:
             self._number += 1
-            text = f"id: {self._number}\nevent: {kind}\ndata: {json_text(data)}\n\n"
+            number = f"{self._run}-{self._number}"
+            text = f"id: {number}\nevent: {kind}\ndata: {json_text(data)}\n\n"
+            self._last.append(text)
             followers = list(self._followers.items())
         for queue, loop in followers:
             try:
@@ -64,8 +71,18 @@ class Events:
             except RuntimeError:
                 self._forget(queue)
 
-    async def follow(self, first: Callable[[], Any]) -> AsyncIterator[str]:
+    async def follow(
+        self, first: Callable[[], Any], after: str | None = None
+    ) -> AsyncIterator[str]:
         """The events from now on, as text, after one with the present state.
+
+        Parameters
+        ----------
+        first
+            The present state.
+        after
+            Id of the last event that the client has, if it comes back: what it has missed takes
+            the place of the state, unless that is no longer kept.
 
         Raises
         ------
@@ -76,15 +93,32 @@ class Events:
         with self._lock:
             if len(self._followers) >= self._most:
                 raise RequestError(f"{self._most} clients follow already", 503)
+            missed = self._missed(after)
             self._followers[queue] = asyncio.get_running_loop()
-        return self._stream(queue, first)
+        return self._stream(queue, first, missed)
+
+    def _missed(self, after: str | None) -> list[str] | None:
+        """The events after one; None if they are not all known."""
+        run, _, number = (after or "").rpartition("-")
+        if run != self._run or not (number.isascii() and number.isdigit() and len(number) < 20):
+            return None
+        missed = self._number - int(number)
+        if not 0 <= missed <= len(self._last):
+            return None
+        return list(self._last)[len(self._last) - missed :]
 
     async def _stream(
-        self, queue: asyncio.Queue[str | None], first: Callable[[], Any]
+        self,
+        queue: asyncio.Queue[str | None],
+        first: Callable[[], Any],
+        missed: list[str] | None,
     ) -> AsyncIterator[str]:
         try:
-            state = await run_in_threadpool(first)
-            yield f"event: state\ndata: {json_text(state)}\n\n"
+            if missed is None:
+                state = await run_in_threadpool(first)
+                yield f"event: state\ndata: {json_text(state)}\n\n"
+            for old in missed or ():
+                yield old
             while True:
                 try:
                     text = await asyncio.wait_for(queue.get(), _HEARTBEAT_SECONDS)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from balancer.approval import KeptProposal
 from balancer.problem.budget import Budget
 from balancer.problem.operation import Operation
 
@@ -129,6 +130,13 @@ class SpeedLimits(_Model):
     concurrent_moves: int | None = None
     leadership_batch: int | None = None
     why: Annotated[str, Field(max_length=1000)] = ""
+
+
+class BrokerProposal(_Model):
+    """A proposal, and how many of its actions have a broker as source or destination."""
+
+    proposal: KeptProposal
+    actions: int
 
 
 class GoalState(_Model):

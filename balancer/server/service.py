@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
-from balancer.approval import KeptProposal, changes_since
+from balancer.approval import ApprovalError, KeptProposal, changes_since
 from balancer.approval.approvals import REQUEST
 from balancer.controller import Controller
 from balancer.controller.decision import plan_record, plan_sentence
@@ -33,6 +33,7 @@ from balancer.server.errors import RequestError
 from balancer.server.jobs import Job, Jobs
 from balancer.server.judgement import goal_states
 from balancer.server.models import (
+    BrokerProposal,
     GoalState,
     Hypothesis,
     PlanRequest,
@@ -47,8 +48,8 @@ from metrics_reporter.quantities import plural
 
 # Plans whose end is kept in memory, to answer why not.
 _ENDS = 4
-# Plans that are kept as they were read: the page asks several things about one.
-_DOCUMENTS = 4
+# Plans whose numbers of actions by broker are kept.
+_COUNTS = 100
 
 
 class Service:
@@ -85,7 +86,7 @@ class Service:
         self._load: ClusterLoad | None = None
         self._goals: tuple[Snapshot, Sequence[GoalState]] | None = None
         self._plans: OrderedDict[str, Plan] = OrderedDict()
-        self._documents: OrderedDict[str, PlanDocument] = OrderedDict()
+        self._counts: OrderedDict[str, Counter[str]] = OrderedDict()
 
     def close(self) -> None:
         """End planning for clients."""
@@ -270,31 +271,52 @@ class Service:
         """What carrying out the plan of a proposal copies, by broker."""
         return traffic(self.document(identity), self.view().snapshot)
 
+    def proposals_with(self, broker: str, limit: int) -> list[BrokerProposal]:
+        """Those of the last `limit` proposals that have actions with a broker, the newest first."""
+        found = []
+        for kept in tuple(reversed(self.proposals()))[:limit]:
+            try:
+                counts = self._actions_by_broker(kept)
+            except ApprovalError:
+                # its plan was removed meanwhile, or cannot be read: the proposal itself says so
+                continue
+            if broker in counts:
+                found.append(BrokerProposal(proposal=kept, actions=counts[broker]))
+        return found
+
+    def _actions_by_broker(self, kept: KeptProposal) -> Mapping[str, int]:
+        with self._lock:
+            found = self._counts.get(kept.digest)
+        if found is None:
+            found = Counter(
+                str(b)
+                for a in self.document(kept.id).actions
+                for b in {a.source, a.destination} - {None}
+            )
+            with self._lock:
+                self._counts[kept.digest] = found
+                while len(self._counts) > _COUNTS:
+                    self._counts.popitem(last=False)
+        return found
+
     def document(self, identity: str) -> PlanDocument:
         """The plan of a proposal."""
-        store = self.controller.approvals.store
-        kept = store.get(identity)
-        with self._lock:
-            found = self._documents.get(kept.digest)
-        if found is None:
-            found = store.plan(identity)
-            with self._lock:
-                self._documents[kept.digest] = found
-                while len(self._documents) > _DOCUMENTS:
-                    self._documents.popitem(last=False)
-        return found
+        return self.controller.approvals.store.plan(identity)
 
     def actions(
         self, identity: str, offset: int, limit: int, broker: str | None, topic: str | None
     ) -> tuple[int, list[Action]]:
         """How many actions of a plan match, and some of them in order."""
+        found: Sequence[Action] = self.document(identity).actions
+        if broker is None and topic is None:
+            return len(found), list(found[offset : offset + limit])
         found = [
             a
-            for a in self.document(identity).actions
+            for a in found
             if (broker is None or broker in (str(a.source), str(a.destination)))
             and (topic is None or topic == a.topic)
         ]
-        return len(found), found[offset : offset + limit]
+        return len(found), list(found[offset : offset + limit])
 
     # Executions
 

@@ -9,6 +9,7 @@ import json
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,33 @@ class Desk:
 
     def state(self, kept: KeptProposal) -> str:
         return self.approvals.store.get(kept.id).state
+
+
+def test_a_plan_is_read_once_by_those_who_ask_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page asks several things about a plan at once; each reading of a large one takes long."""
+    desk = Desk(tmp_path)
+    kept = desk.keep()
+    read, all_ask = [], threading.Barrier(4)
+    text = ProposalStore.plan_text
+
+    def slow(store: ProposalStore, identity: str) -> str:
+        read.append(identity)
+        time.sleep(0.2)
+        return text(store, identity)
+
+    def ask() -> None:
+        all_ask.wait()
+        desk.approvals.store.plan(kept.id)
+
+    monkeypatch.setattr(ProposalStore, "plan_text", slow)
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert read == [kept.id]
 
 
 def test_two_reviewers_are_two_people_and_not_who_asked() -> None:

@@ -158,6 +158,7 @@ def served(
     access: Mapping[str, Any] | None = None,
     executes: bool = True,
     host: str = "127.0.0.1",
+    port: int = 0,
     run: bool = True,
 ) -> Iterator[Served]:
     """A controller of a small cluster and its server, for as long as the context is open."""
@@ -193,7 +194,7 @@ def served(
     )
     own = cast(Executor, executor) if executes else None
     service = Service(controller, balancer, own, AuditLog(who.audit))
-    server = Server(service, who, host, 0, controller.metrics.text)
+    server = Server(service, who, host, port, controller.metrics.text)
     listeners.append(server.decided)
     controller.approvals.changed = server.proposal_changed
     thread = threading.Thread(target=controller.run, daemon=True)

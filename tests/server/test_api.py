@@ -121,6 +121,38 @@ def test_events_follow_decisions_and_proposals(running: tuple[Served, httpx.Clie
     assert kinds[0] == "state"
 
 
+def _events(found: Served, client: httpx.Client, last: str | None, until: str) -> list[str]:
+    """Lines that a follower gets until one has a text."""
+    lines = []
+    headers = {} if last is None else {"Last-Event-ID": last}
+    with client.stream("GET", "/api/v1/events", headers=headers) as stream:
+        assert stream.headers["cache-control"] == "no-store"
+        assert stream.headers["x-accel-buffering"] == "no"
+        found.server.events.publish("test", {"at": until})
+        for line in stream.iter_lines():
+            lines.append(line)
+            if until in line:
+                return lines
+    raise AssertionError("the stream ended")
+
+
+def test_who_comes_back_gets_the_events_that_were_missed(tmp_path: Path) -> None:
+    with served(tmp_path, run=False) as found, found.client() as client:
+        lines = _events(found, client, None, "first")
+        assert lines[0] == "event: state"
+        last = next(line for line in lines if line.startswith("id: ")).removeprefix("id: ")
+        for number in range(3):
+            found.server.events.publish("test", {"missed": number})
+        lines = _events(found, client, last, "second")
+        told = [line for line in lines if line.startswith("data: ")]
+        assert ["missed" in line for line in told] == [True, True, True, False]
+        for number in range(200):
+            found.server.events.publish("test", {"missed": number})
+        run, _, at = last.partition("-")
+        for odd in (last, "", "7", f"other-{at}", f"{run}-{'9' * 30}", f"{run}-999999", f"{run}-x"):
+            assert _events(found, client, odd, "third")[0] == "event: state", odd
+
+
 def test_what_if_and_why_not(running: tuple[Served, httpx.Client]) -> None:
     found, client = running
     asked = {"hypothesis": {"add_brokers": 2}, "operation": {"kind": "rebalance"}}

@@ -68,6 +68,7 @@ NEEDS = {
                     "proposals/{identity}/changes",
                     "proposals/{identity}/traffic",
                     "cluster/brokers/{broker}",
+                    "cluster/brokers/{broker}/proposals",
                     "cluster/columns/{name}",
                     "jobs/{identity}",
                 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -17,18 +18,23 @@ from balancer.inspection.load import (
 )
 from balancer.problem.operations import OPERATIONS
 from balancer.server.api.context import TheService, Viewer
-from balancer.server.models import GoalState
+from balancer.server.models import BrokerProposal, GoalState
 from goals.registry import profiles
 
 router = APIRouter(tags=["cluster"])
+_VERSION = version("counterpoise")
 Limit = Annotated[int, Query(ge=1, le=10_000)]
 Sort = Annotated[str | None, Query(description="A resource, replica_count or leader_count.")]
 
 
 @router.get("/state")
 def state(service: TheService, actor: Viewer) -> dict[str, Any]:
-    """What the controller is doing, and who asks."""
-    return {**service.state(), "you": {"name": actor.name, "role": actor.role}}
+    """What the controller is doing, the version of this program, and who asks."""
+    return {
+        **service.state(),
+        "version": _VERSION,
+        "you": {"name": actor.name, "role": actor.role},
+    }
 
 
 @router.get("/cluster")
@@ -43,6 +49,18 @@ def brokers(
 ) -> list[BrokerLoad]:
     """Brokers: absolute, of capacity, and as a multiple of the fair share."""
     return service.load().brokers(sort=sort, limit=limit)
+
+
+@router.get("/cluster/brokers/{broker}/proposals")
+def broker_proposals(
+    service: TheService,
+    actor: Viewer,
+    broker: str,
+    limit: Annotated[int, Query(ge=1, le=100)] = 10,
+) -> list[BrokerProposal]:
+    """Those of the last proposals that have actions with a broker, the newest first."""
+    load = service.load()
+    return service.proposals_with(str(load.snapshot.broker_ids[load.broker_index(broker)]), limit)
 
 
 @router.get("/cluster/brokers/{broker}")

@@ -1,14 +1,19 @@
 // Brokers by rack as bars, each a link with the broker's id under it; the arrow keys move along.
 
-import { h } from "./dom.js";
-import { amount, share, times } from "./words.js";
+import { fill, h, plain } from "./dom.js";
+import { amount, plural, share, times } from "./words.js";
 
 export const UNITS = [["amount", "Amount"], ["of_capacity", "% of capacity"],
   ["fair_shares", "× fair share"]];
 
+const stateOf = (column, i) => {
+  const id = String(column.broker[i]);
+  return Object.hasOwn(column.states, id) ? column.states[id] : null;
+};
+
 // What a bar is called: its figure in every unit.
 function words(column, i) {
-  const state = column.states[column.broker[i]];
+  const state = stateOf(column, i);
   return [`broker ${column.broker[i]}, ${column.racks[column.rack[i]]}`, state,
     amount(column.amount[i], column.unit),
     column.of_capacity[i] === null ? null : `${share(column.of_capacity[i])} of capacity`,
@@ -28,8 +33,8 @@ export function bars(container) {
       return link;
     });
     if (links.length) links[0].tabIndex = 0;
-    container.replaceChildren(...groups.filter((g) => g.links.length).map((g) =>
-      h("div", { class: "rack", role: "group", "aria-label": `${g.rack}, ${g.links.length} brokers` },
+    fill(container, groups.filter((g) => g.links.length).map((g) =>
+      h("div", { class: "rack", role: "group", "aria-label": `${g.rack}, ${plural(g.links.length, "broker")}` },
         h("h3", null, g.rack, h("span", { class: "soft" }, ` ${g.links.length}`)),
         h("div", { class: "bars" }, g.links))));
   }
@@ -46,19 +51,19 @@ export function bars(container) {
   });
 
   return function draw(column, unit) {
-    const identity = `${column.broker}|${column.rack}|${column.racks}`;
-    if (identity !== drawn) build(column);
-    drawn = identity;
+    const brokers = JSON.stringify([column.broker, column.rack, column.racks]);
+    if (brokers !== drawn) build(column);
+    drawn = brokers;
     const values = column[unit].map((v) => v ?? 0);
     const mark = unit === "amount" ? null : 1;
     const top = Math.max(mark ?? 0, ...values) || 1;
     container.classList.toggle("unmarked", mark === null);
     container.style.setProperty("--mark", String((mark ?? 0) / top));
     links.forEach((link, i) => {
-      const said = words(column, i);
+      const said = plain(words(column, i));
       link.title = said;
       link.setAttribute("aria-label", said);
-      link.classList.toggle("gone", String(column.broker[i]) in column.states);
+      link.classList.toggle("gone", stateOf(column, i) !== null);
       link.classList.toggle("full", (column.of_capacity[i] ?? 0) > 1);
       link.firstChild.firstChild.style.height = `${(100 * values[i]) / top}%`;
     });

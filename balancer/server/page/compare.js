@@ -20,7 +20,7 @@ export async function show(body, app, [a, b]) {
   rows.push(["Unmet goals", ...both.map((p) => p.unmet.join(", ") || "none")]);
   const names = [...new Set(both.flatMap((p) => Object.keys(p.columns)))];
   fill(body,
-    section("Figures", table("Figures", ["", ...heads], rows)),
+    section("Figures", table("Figures", ["Figure", ...heads], rows)),
     section("Worst broker after it", table("Worst broker of each resource", ["Resource", ...heads.map((x) => x.cloneNode(true))],
       names.map((n) => [n.replaceAll("_", " "), ...both.map((p) => times(p.columns[n]?.after.worst_ratio))]))),
     section("Actions", table("Actions", ["Where", "Actions"], [["in both", count(found.actions_in_both)],

@@ -29,6 +29,12 @@ export async function show(body, app) {
     const found = (await get(`decisions?detail=false&limit=${PAGE}`)).filter((d) => d.time > newest);
     if (!found.length) return;
     newest = found[0].time;
+    if (found.length === PAGE) {
+      // there may be others between these and the ones that are shown
+      oldest = null;
+      fill(list);
+      older.hidden = false;
+    }
     oldest ??= found.at(-1).time;
     list.prepend(...found.map(row));
   }

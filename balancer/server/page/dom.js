@@ -1,14 +1,22 @@
 // Builds elements: text from the cluster only ever becomes a text node.
 
+// Control characters, and those that turn the direction of writing, as escapes: a name that has
+// one must not look like another, or turn round the sentence that it is in.
+export const plain = (text) => String(text).replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g,
+  (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
+const nodes = (children) => children.flat(3).filter((c) => c !== null && c !== undefined && c !== false)
+  .map((c) => (c instanceof Node ? c : plain(c)));
+
 export function h(tag, properties, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(properties ?? {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "value") element.value = value;
-    else element.setAttribute(name, value === true ? "" : value);
+    else element.setAttribute(name, value === true ? "" : name.startsWith("aria-") ? plain(value) : value);
   }
-  element.append(...children.flat(3).filter((c) => c !== null && c !== undefined && c !== false));
+  element.append(...nodes(children));
   return element;
 }
 
@@ -63,7 +71,29 @@ export function badge(state) {
   return h("span", { class: `badge ${state.replaceAll(" ", "-")}` }, state);
 }
 
-// Replaces what an element holds, and leaves the focus where it was if that element stays.
+// Replaces what an element holds. The focus within it goes to the element that takes the place:
+// the one with the same link or words, or the next that can have it.
 export function fill(element, ...children) {
-  element.replaceChildren(...children.flat(3).filter((c) => c !== null && c !== undefined && c !== false));
+  const held = element.contains(document.activeElement) && element !== document.activeElement ? document.activeElement : null;
+  const at = held ? reachable(element).indexOf(held) : -1;
+  element.replaceChildren(...nodes(children));
+  if (!held || held.isConnected && document.activeElement === held) return;
+  const found = reachable(element);
+  const same = held.isConnected ? held : found.find((e) => identity(e) === identity(held));
+  (same ?? found[Math.min(at, found.length - 1)] ?? document.querySelector("main h1"))?.focus({ preventScroll: true });
+}
+
+const reachable = (element) =>
+  [...element.querySelectorAll("a[href], button, input, select, summary, [tabindex='0']")].filter((e) => !e.disabled && !e.hidden);
+
+const identity = (e) => [e.tagName, e.id, e.getAttribute("href"), e.id ? "" : e.textContent].join("|");
+
+// Of several answers on their way, only the one that was asked for last is shown.
+export function latest(ask, show) {
+  let asked = 0;
+  return async (...given) => {
+    const turn = ++asked;
+    const answer = await ask(...given);
+    if (turn === asked) show(answer);
+  };
 }

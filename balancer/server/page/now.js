@@ -2,7 +2,7 @@
 
 import { bars, UNITS } from "./bars.js";
 import { get, part } from "./api.js";
-import { badge, field, fill, h, section, select, table } from "./dom.js";
+import { badge, field, fill, h, latest, section, select, table } from "./dom.js";
 import { ago, amount, count, plural, share, times } from "./words.js";
 
 export const place = "now";
@@ -21,6 +21,19 @@ const OUT_OF_ORDER = [
   ["partitions_without_leader", "partition without a leader", "partitions without a leader"],
   ["partitions_reassigning", "partition being reassigned", "partitions being reassigned"],
 ];
+
+// What the controller does about it, and what keeps it from seeing or acting.
+function controller(state, open) {
+  const lines = [
+    state.executing ? ["An execution is in progress: ", h("a", { href: "#/execution" }, "watch it"), "."] : null,
+    open ? [h("a", { href: "#/proposals" }, plural(open, "proposal")), open === 1 ? " waits for approval." : " wait for approval."] : null,
+    state.held ? "The controller is on hold: it starts nothing until it is released." : null,
+    state.acting ? null : "Another controller has the vote and acts; this one does not.",
+    ...state.detectors_failing.map((text) => `Not looked for: ${text}`),
+    state.left_in_kafka.length ? `Left in Kafka by earlier executions: ${state.left_in_kafka.join(", ")}.` : null,
+  ].filter(Boolean);
+  return lines.length ? h("ul", null, lines.map((line) => h("li", null, line))) : null;
+}
 
 function cluster(totals, state) {
   const wrong = OUT_OF_ORDER.filter(([name]) => totals[name]).map(([name, one, many]) =>
@@ -48,7 +61,7 @@ function unmet(goals, open) {
 }
 
 export async function show(body, app) {
-  const wrong = h("div"), clusterNow = h("div"), goalsNow = h("div"), said = h("p");
+  const wrong = h("div"), clusterNow = h("div"), controllerNow = h("div"), goalsNow = h("div"), said = h("p");
   const chart = h("div", { class: "chart" });
   const draw = bars(chart);
   let totals = await get("cluster"), column = null;
@@ -77,25 +90,26 @@ export async function show(body, app) {
       (unit === "amount" ? "" : unit === "fair_shares" ? " The line is the fair share." : " The line is the capacity."));
   }
 
-  async function load() {
-    column = await get(`cluster/columns/${part(resource.value)}`);
+  const load = latest(() => get(`cluster/columns/${part(resource.value)}`), (found) => {
+    column = found;
     redraw();
-  }
+  });
 
   async function update() {
-    const [findings, found, goals, state] = await Promise.all([
-      get("findings"), get("cluster"), get("goals"), get("state")]);
+    const [findings, found, goals, state, open] = await Promise.all([
+      get("findings"), get("cluster"), get("goals"), get("state"), get("proposals?state=open")]);
     totals = found;
     fill(wrong, wrongs(findings));
     fill(clusterNow, cluster(totals, state));
+    fill(controllerNow, controller(state, open.length));
     fill(goalsNow, unmet(goals, goalsNow.querySelector("details")?.open));
     await load();
   }
 
   fill(body,
-    section("What is wrong", wrong, clusterNow, goalsNow),
+    section("What is wrong", wrong, clusterNow, goalsNow, controllerNow),
     section("Brokers", h("div", { class: "controls" }, field("Resource", resource), units),
       said, h("p", { class: "soft" }, "Choose a broker for its disks, topics and partitions; arrow keys move between them."), chart));
   await update();
-  return { update: (kinds) => (kinds.has("decision") ? update() : null) };
+  return { update: (kinds) => (kinds.has("decision") || kinds.has("proposal") ? update() : null) };
 }

@@ -1,14 +1,16 @@
 // One proposal: what it brings and costs, what has changed since, and the decision about it.
 
 import { get, part, post } from "./api.js";
-import { badge, facts, field, fill, h, s, section, table } from "./dom.js";
+import { badge, facts, field, fill, h, latest, s, section, table } from "./dom.js";
 import { columnsTable, goalsTable, unmetList, worsened } from "./tables.js";
-import { amount, bytes, count, ended, moment, planned, plural, share, span, times } from "./words.js";
+import { amount, bytes, count, describe, ended, moment, planned, plural, share, span, times } from "./words.js";
 
 export const place = "proposals";
 export const title = ([id]) => `Proposal ${id}`;
 
 const PAGE = 50;
+// Brokers whose traffic is shown until all are asked for.
+const BUSIEST = 20;
 
 function curve(plan) {
   const points = [{ share: 0, relief: 0 }, ...plan.relief, { share: 1, relief: 1 }];
@@ -29,32 +31,32 @@ function relief(plan) {
       times(p.worst_ratio), share(p.relief)]))];
 }
 
-function describe(action) {
-  const partition = `${action.topic}-${action.partition}`;
-  const from = action.source, to = action.destination;
-  switch (action.kind) {
-    case "move": return `move ${partition} from broker ${from} to broker ${to}${action.leader ? ", with its leadership" : ""}`;
-    case "leadership": return `transfer the leadership of ${partition} from broker ${from} to broker ${to}`;
-    case "move_disk": return `move ${partition} on broker ${from} from ${action.source_disk} to ${action.destination_disk}`;
-    case "add": return `add a replica of ${partition} on broker ${to}`;
-    case "remove": return `remove the replica of ${partition} from broker ${from}`;
-    default: return `${action.kind} ${partition}`;
-  }
-}
-
 export async function show(body, app, [id], given) {
   const path = `proposals/${part(id)}`;
   const head = h("div"), changed = h("div"), decide = h("div"), time = h("div", { role: "status" });
   let kept = await get(path);
-  const [plan, traffic] = await Promise.all([get(`${path}/summary`), get(`${path}/traffic?limit=20`)]);
+  const [plan, traffic] = await Promise.all([get(`${path}/summary`), get(`${path}/traffic?limit=${BUSIEST}`)]);
   const why = h("input", { type: "text", maxlength: "1000", autocomplete: "off" });
   const throttle = h("input", { type: "text", autocomplete: "off", value: "50 MB/s", oninput: estimate });
 
   function estimate() {
     const rate = bytes(throttle.value);
     time.textContent = rate
-      ? `At least ${span(traffic.busiest / rate)}: the busiest broker copies ${amount(traffic.busiest, traffic.unit)}.`
+      ? `At least ${span(traffic.busiest / rate)} at ${amount(rate, "B/s")}: the busiest broker copies ${amount(traffic.busiest, traffic.unit)}.`
       : `${throttle.value} found, a rate such as 50 MB/s expected.`;
+  }
+
+  const copied = h("div");
+
+  function flows(found) {
+    const more = found.brokers.length === BUSIEST;
+    fill(copied, h("p", null, `${amount(found.amount, found.unit)} are copied between brokers` +
+        (found.between_disks ? `, and ${amount(found.between_disks, found.unit)} between disks of one broker.` : ".")),
+      table(more ? `The ${BUSIEST} busiest brokers` : "All brokers that copy, the busiest first",
+        ["Broker", "In", "Out", "Copies in", "Copies out"], found.brokers.map((t) => [
+          h("a", { href: `#/broker/${part(t.broker)}` }, String(t.broker)), amount(t.received, found.unit),
+          amount(t.sent, found.unit), count(t.copies_received), count(t.copies_sent)])),
+      more ? app.button("All brokers", "viewer", async () => flows(await get(`${path}/traffic`))) : null);
   }
 
   function heading() {
@@ -106,11 +108,13 @@ export async function show(body, app, [id], given) {
   const topic = h("input", { type: "text", autocomplete: "off" });
   let offset = 0;
 
-  async function actions() {
+  const actions = latest(async () => {
     let query = `offset=${offset}&limit=${PAGE}`;
     if (broker.value.trim()) query += `&broker=${part(broker.value.trim())}`;
     if (topic.value.trim()) query += `&topic=${part(topic.value.trim())}`;
-    const found = await get(`${path}/actions?${query}`);
+    return get(`${path}/actions?${query}`);
+  }, (found) => {
+    offset = found.offset;
     const last = Math.min(offset + PAGE, found.total);
     const turn = (to) => () => app.attempt(async () => { offset = to; await actions(); });
     fill(rows, h("p", { role: "status" }, found.total ? `${count(offset + 1)} to ${count(last)} of ${plural(found.total, "action")}` : "No action matches."),
@@ -119,7 +123,7 @@ export async function show(body, app, [id], given) {
       h("div", { class: "controls" },
         h("button", { type: "button", disabled: offset === 0, onclick: turn(Math.max(0, offset - PAGE)) }, "Earlier actions"),
         h("button", { type: "button", disabled: last >= found.total, onclick: turn(offset + PAGE) }, "Later actions")));
-  }
+  });
 
   const search = h("form", { class: "controls", onsubmit: (event) => {
     event.preventDefault();
@@ -138,18 +142,17 @@ export async function show(body, app, [id], given) {
     section("What stays unmet", unmetList(plan.unmet), plan.remedy ? h("p", null, plan.remedy.text) : null,
       plan.warnings.length ? h("ul", null, plan.warnings.map((w) => h("li", null, w))) : null),
     section("Relief against cost", relief(plan)),
-    section("Time and traffic", h("div", { class: "controls" }, field("Throttle of each broker", throttle)), time,
-      table("Busiest brokers", ["Broker", "In", "Out", "Copies in", "Copies out"], traffic.brokers.map((t) => [
-        h("a", { href: `#/broker/${part(t.broker)}` }, String(t.broker)), amount(t.received, traffic.unit),
-        amount(t.sent, traffic.unit), count(t.copies_received), count(t.copies_sent)]))),
+    section("Time and traffic", h("div", { class: "controls" }, field("Throttle of each broker", throttle)), time, copied),
     section("Actions", search, rows),
     h("p", null, h("a", { href: `api/v1/${path}/plan`, download: `plan-${id}.json` }, "Download the plan")));
   heading();
   estimate();
+  flows(traffic);
   await Promise.all([since(), actions()]);
   return { update: async (kinds) => {
     if (kinds.has("proposal")) kept = await get(path);
     heading();
-    await since();
+    // progress of an execution changes nothing here
+    if (kinds.has("proposal") || kinds.has("decision")) await since();
   } };
 }

@@ -1,7 +1,7 @@
 // Proposals: those that are kept, by state; ask for one; compare two.
 
 import { finished, get, part, post } from "./api.js";
-import { badge, field, fill, h, section, select, table } from "./dom.js";
+import { badge, field, fill, h, latest, section, select, table } from "./dom.js";
 import { planFields } from "./request.js";
 import { amount, count, moment, planned } from "./words.js";
 
@@ -18,8 +18,7 @@ export async function show(body, app) {
   const asked = await planFields();
   const reason = h("input", { type: "text", maxlength: "1000", autocomplete: "off" });
 
-  async function load() {
-    const found = await get(`proposals?limit=100${state.value ? `&state=${state.value}` : ""}`);
+  const load = latest(() => get(`proposals?limit=100${state.value ? `&state=${state.value}` : ""}`), (found) => {
     fill(list, table("Proposals, the newest first",
       ["Proposal", "State", "Made", "By", "Operation", "What it does", "Balancedness"],
       found.map((p) => [h("a", { href: `#/proposals/${p.id}` }, p.id), badge(p.state), moment(p.made), p.by,
@@ -32,7 +31,7 @@ export async function show(body, app) {
       menu.value = found.some((p) => p.id === chosen) ? chosen : (found[Math.min(at, found.length - 1)]?.id ?? "");
     }
     pair.hidden = found.length < 2;
-  }
+  });
 
   fill(pair, h("div", { class: "form" }, field("One", a), field("The other", b),
     h("button", { type: "button", onclick: () => app.go(`#/compare/${part(a.value)}/${part(b.value)}`) }, "Compare")));
@@ -43,7 +42,12 @@ export async function show(body, app) {
         asked.nodes, field("Why", reason),
         app.button("Propose", "operator", async () => {
           const job = await post("proposals", { ...asked.read(), reason: reason.value });
-          const done = await finished(job, (text) => { said.textContent = text; });
+          let done;
+          try {
+            done = await finished(job, (text) => { said.textContent = text; });
+          } finally {
+            said.textContent = "";
+          }
           // whoever looks at something else by now stays there
           if (said.isConnected) app.go(`#/proposals/${done.proposal}`);
           else app.say(`Proposal ${done.proposal} is made.`);

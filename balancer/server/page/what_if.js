@@ -10,10 +10,10 @@ export const place = "what-if";
 export const title = () => "What if";
 
 export async function show(body, app) {
-  const add = h("input", { type: "number", min: "0", max: "1000", value: "0" });
+  const add = h("input", { type: "number", min: "0", max: "1000", value: "0", required: true });
   const brokers = h("input", { type: "text", autocomplete: "off" });
   const racks = h("input", { type: "text", autocomplete: "off" });
-  const load = h("input", { type: "number", min: "0.01", max: "1000", step: "any", value: "1" });
+  const load = h("input", { type: "number", min: "0.01", max: "1000", step: "any", value: "1", required: true });
   const said = h("p", { role: "status" }), result = h("div");
   const asked = await planFields();
 

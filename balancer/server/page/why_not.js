@@ -26,7 +26,9 @@ export async function show(body, app) {
 
   async function ask() {
     fill(result);
-    const job = await post("why-not", { partition: partition.value.trim(), broker: ids(broker.value)[0],
+    const [id] = ids(broker.value);
+    if (!partition.value.trim() || id === undefined) throw new Error("a partition and the id of a broker are expected");
+    const job = await post("why-not", { partition: partition.value.trim(), broker: id,
       proposal: proposal.value || null });
     try {
       const done = await finished(job, (text) => { said.textContent = text; });

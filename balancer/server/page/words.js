@@ -1,5 +1,7 @@
 // Figures, times and names as people read them.
 
+import { serverTime } from "./api.js";
+
 const whole = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat("en-GB", { maximumSignificantDigits: 3 });
 const PREFIXES = ["", "k", "M", "G", "T", "P", "E"];
@@ -43,7 +45,7 @@ export function span(seconds) {
 export const moment = (seconds) =>
   new Date(seconds * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 
-export const ago = (seconds) => `${span(Math.max(0, Date.now() / 1000 - seconds))} ago`;
+export const ago = (seconds) => `${span(Math.max(0, serverTime() / 1000 - seconds))} ago`;
 
 // Whether a sentence is about a broker: by its whole id, never by a part of it.
 export function namesBroker(text, id) {
@@ -58,10 +60,11 @@ export function bytes(text) {
   return Number(found[1]) * 1000 ** " kmgtp".indexOf(found[2].toLowerCase() || " ");
 }
 
-export const listed = (text) => text.split(/[\s,]+/).filter(Boolean);
+// Names separated by commas; a name may have spaces.
+export const listed = (text) => text.split(",").map((name) => name.trim()).filter(Boolean);
 
 export function ids(text) {
-  return listed(text).map((id) => (/^\d+$/.test(id) ? Number(id) : id));
+  return listed(text.replace(/(\d)\s+(?=\d)/g, "$1,")).map((id) => (String(Number.parseInt(id, 10)) === id ? Number(id) : id));
 }
 
 export function planned(plan) {
@@ -73,6 +76,20 @@ export function planned(plan) {
   ]) if (plan[name]) parts.push(plural(plan[name], one, many));
   if (!parts.length) return "nothing to do";
   return `${parts.join(", ")}, ${amount(plan.cost, plan.cost_unit)}`;
+}
+
+// An action of a plan.
+export function describe(action) {
+  const partition = `${action.topic}-${action.partition}`;
+  const from = action.source, to = action.destination;
+  switch (action.kind) {
+    case "move": return `move ${partition} from broker ${from} to broker ${to}${action.leader ? ", with its leadership" : ""}`;
+    case "leadership": return `transfer the leadership of ${partition} from broker ${from} to broker ${to}`;
+    case "move_disk": return `move ${partition} on broker ${from} from ${action.source_disk} to ${action.destination_disk}`;
+    case "add": return `add a replica of ${partition} on broker ${to}`;
+    case "remove": return `remove the replica of ${partition} from broker ${from}`;
+    default: return `${action.kind} ${partition}`;
+  }
 }
 
 // How an execution ended.
