@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import parse_qsl
 
 from fastapi import Response
 
@@ -40,6 +41,20 @@ def body(answer: Answer, as_json: bool) -> str:
     if isinstance(content, dict):
         content = {**content, "version": _JSON_VERSION}
     return json.dumps(content, allow_nan=False)
+
+
+def asks_for_json(query: str) -> bool:
+    """Whether the query of a URL asks for an answer in JSON.
+
+    Examples
+    --------
+    >>> asks_for_json("verbose=true&JSON=True"), asks_for_json("json=false"), asks_for_json("")
+    (True, False, False)
+    """
+    return any(
+        key.lower() == "json" and value.lower() == "true"
+        for key, value in parse_qsl(query, keep_blank_values=True)
+    )
 
 
 def error_body(sentence: str, as_json: bool) -> str:
