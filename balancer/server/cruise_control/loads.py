@@ -9,9 +9,9 @@ import numpy as np
 
 from balancer.inspection.load import state_name
 from balancer.server.cruise_control.answers import Answer, table
+from balancer.server.cruise_control.patterns import partitions_of_topics
 from balancer.server.errors import RequestError
 from cluster_model.snapshot import Floats, Snapshot
-from goals.patterns import matching
 
 MB = 1024.0**2
 KB = 1024.0
@@ -112,7 +112,7 @@ def partition_load(
         raise RequestError(f"parameter resource: {resource[:100]!r} found, one of {known} expected")
     chosen = np.ones(s.n_partitions, np.bool_)
     if topic is not None:
-        chosen &= matching(topic, s.topics)[s.partition_topic]
+        chosen &= partitions_of_topics(topic, s)
     if partition is not None:
         if not (found := re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", partition)):
             raise RequestError("parameter partition: a number or a range like 0-3 expected")
