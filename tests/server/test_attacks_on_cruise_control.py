@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from server_cases import Served, served
 
+from balancer.server.cruise_control import loads
 from cluster_model import synthetic_snapshot
 
 BASE = "/kafkacruisecontrol"
@@ -199,3 +201,30 @@ def test_loads_of_the_past_are_not_silently_replaced(
         assert "only the load now" in answer.json()["errorMessage"]
     else:
         assert answer.status_code == 200
+
+
+def test_all_partitions_are_sent_in_parts(
+    attacked: tuple[Served, httpx.Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = attacked[1]
+    url = f"{BASE}/partition_load?get_response_schema=true"
+    whole, text = client.get(f"{url}&json=true"), client.get(url)
+    monkeypatch.setattr(loads, "_PART", 7)
+    parts = client.get(f"{url}&json=true")
+    assert "content-length" not in parts.headers
+    assert parts.json() == whole.json()
+    assert len(parts.json()["records"]) == 60
+    schema = "Cruise-Control-JSON-Schema"
+    assert parts.headers[schema] == whole.headers[schema]
+    assert client.get(url).text == text.text
+    lines = text.text.splitlines()
+    assert len(lines) == 61
+    assert len({len(line) for line in lines}) == 1
+    assert client.get(f"{url}&json=true&entries=0").json() == {"records": [], "version": 1}
+    leaderless = replace(attacked[0].model.cluster, leader=np.full(60, -1, np.int64))
+    answer = loads.partition_load(
+        leaderless, resource="disk", entries=1, topic=None, partition=None, brokers=()
+    )
+    ((record,),) = answer.parts()
+    assert record["leader"] is None
+    assert len(record["followers"]) == 3

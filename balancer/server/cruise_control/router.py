@@ -16,7 +16,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from balancer.server.access import Actor
-from balancer.server.cruise_control.answers import Answer, body, error_body, message, respond
+from balancer.server.cruise_control.answers import (
+    Answer,
+    LongAnswer,
+    body,
+    error_body,
+    message,
+    respond,
+    respond_in_parts,
+)
 from balancer.server.cruise_control.loads import broker_stats, partition_load
 from balancer.server.cruise_control.parameters import PLANNED, SPEED, Parameters
 from balancer.server.cruise_control.planning import plan_for
@@ -67,7 +75,7 @@ class Endpoint:
 
     method: str
     parameters: frozenset[str] = field(default_factory=frozenset)
-    answer: Callable[[Call], Answer] | None = None
+    answer: Callable[[Call], Answer | LongAnswer] | None = None
     role: Role = "viewer"
 
 
@@ -124,11 +132,13 @@ async def endpoint(request: Request, name: str) -> Response:
 
 
 def _answered(
-    answer: Callable[[Call], Answer], call: Call, as_json: bool, schema: bool
+    answer: Callable[[Call], Answer | LongAnswer], call: Call, as_json: bool, schema: bool
 ) -> Response:
-    """The whole answer, which may be long, in a thread."""
-    text = body(answer(call), as_json)
-    return respond(text, as_json, schema=schema, task=str(uuid.uuid4()))
+    """The whole answer, or one that is sent in parts."""
+    found, task = answer(call), str(uuid.uuid4())
+    if isinstance(found, LongAnswer):
+        return respond_in_parts(found, as_json, task, schema)
+    return respond(body(found, as_json), as_json, schema=schema, task=task)
 
 
 async def _form(request: Request) -> list[tuple[str, str]]:
@@ -221,7 +231,7 @@ def _load(call: Call) -> Answer:
     )
 
 
-def _partition_load(call: Call) -> Answer:
+def _partition_load(call: Call) -> LongAnswer:
     given, snapshot = call.given, call.service.view().snapshot
     if stated := given.given(("start", "end")):
         raise RequestError(f"{', '.join(stated)}: {_PAST}")
