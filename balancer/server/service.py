@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from balancer.approval import KeptProposal, changes_since
 from balancer.approval.approvals import REQUEST
@@ -19,7 +20,7 @@ from balancer.controller.execution_progress import progress_record
 from balancer.controller.finding import View
 from balancer.engine import Balancer
 from balancer.execution import Executor
-from balancer.inspection.load import ClusterLoad
+from balancer.inspection.load import BrokerLoad, ClusterLoad
 from balancer.planning.document import Action, PlanDocument
 from balancer.planning.plan import Plan
 from balancer.planning.remedies import enlarged
@@ -49,6 +50,9 @@ from metrics_reporter.quantities import plural
 _ENDS = 4
 # Plans that are kept as they were read: the page asks several things about one.
 _DOCUMENTS = 4
+# Lists of brokers that are kept as they were written.
+_ANSWERS = 8
+_BROKERS = TypeAdapter(list[BrokerLoad])
 
 
 class Service:
@@ -90,6 +94,7 @@ class Service:
         self._holders: dict[str, str] = {}
         self._load: ClusterLoad | None = None
         self._goals: tuple[Snapshot, Sequence[GoalState]] | None = None
+        self._brokers: OrderedDict[tuple[ClusterLoad, str | None, int], bytes] = OrderedDict()
         self._plans: OrderedDict[str, Plan] = OrderedDict()
         self._documents: OrderedDict[str, PlanDocument] = OrderedDict()
 
@@ -125,7 +130,22 @@ class Service:
         with self._lock:
             if self._load is None or self._load.snapshot is not snapshot:
                 self._load = ClusterLoad(snapshot)
+                # They hold the snapshot before.
+                self._brokers.clear()
             return self._load
+
+    def brokers(self, sort: str | None, limit: int) -> bytes:
+        """Brokers by the last look, as JSON: made once for a look, since all clients ask for it."""
+        load = self.load()
+        with self._lock:
+            found = self._brokers.get((load, sort, limit))
+        if found is None:
+            found = _BROKERS.dump_json(load.brokers(sort=sort, limit=limit))
+            with self._lock:
+                self._brokers[load, sort, limit] = found
+                while len(self._brokers) > _ANSWERS:
+                    self._brokers.popitem(last=False)
+        return found
 
     def goals(self) -> Sequence[GoalState]:
         """How each goal stands, by the last look."""

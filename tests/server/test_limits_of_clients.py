@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import httpx
 import pytest
 from server_cases import Served, served
 
+from balancer.inspection.load import ClusterLoad
 from balancer.server import server
 from balancer.server.settings import Role
 
@@ -202,3 +204,33 @@ def test_a_failing_progress_thread_goes_on_and_says_so(
             assert any("event: execution" in x for x in lines)
         found.service.execution = execution  # type: ignore[method-assign]
         until(lambda: "failing" not in httpx.get(f"{found.server.url}/health/ready").json())
+
+
+def test_the_list_of_brokers_is_made_once_for_a_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+    brokers = ClusterLoad.brokers
+
+    def counted(load: ClusterLoad, **options: Any) -> Any:
+        made.append(options)
+        return brokers(load, **options)
+
+    monkeypatch.setattr(ClusterLoad, "brokers", counted)
+    with served(tmp_path, run=False) as found, found.client() as client:
+
+        def ask(query: str = "") -> Any:
+            return client.get(f"/api/v1/cluster/brokers{query}").json()
+
+        first = ask()
+        assert ask() == first
+        assert len(made) == 1
+        assert [b["broker"] for b in ask("?limit=2")] == [b["broker"] for b in first[:2]]
+        for limit in range(3, 30):
+            ask(f"?limit={limit}")
+        assert len(found.service._brokers) == 8
+        s = found.model.cluster
+        found.model.cluster = replace(s, leader_load=2 * s.leader_load)
+        found.controller.step()
+        assert ask()[0]["figures"] != first[0]["figures"]
+        assert len(found.service._brokers) == 1
