@@ -77,7 +77,8 @@ def matching(pattern: str, names: Sequence[str], limits: PatternLimits = LIMITS)
     """
     try:
         expression = compiled(pattern)
-        if _may_explode(pattern) and threading.current_thread() is not threading.main_thread():
+        apart = threading.current_thread() is not threading.main_thread()
+        if apart and len(names) and _may_explode(pattern):
             return np.array(_matched_apart(pattern, tuple(names), limits.seconds), np.bool_)
         with _at_most(limits.seconds):
             found = [bool(pattern and expression.fullmatch(name)) for name in names]

@@ -215,7 +215,8 @@ def run(
                 balancer,
                 composed.executor,
                 AuditLog(access.audit),
-                access.planning_queue,
+                planning_queue=access.planning_queue,
+                plans_per_client=access.plans_per_client,
             )
             server = Server(service, access, *address, composed.metrics)
             stack.callback(server.close)

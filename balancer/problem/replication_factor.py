@@ -55,7 +55,7 @@ def target_replication_factor(s: Snapshot, targets: Mapping[str, int]) -> Ints:
     Raises
     ------
     OperationError
-        If a target is below 1, or a pattern matches nothing.
+        If a target is below 1 or above the number of brokers, or a pattern matches nothing.
     """
     factor = s.target_replication_factor
     for pattern, target in targets.items():
@@ -66,6 +66,13 @@ def target_replication_factor(s: Snapshot, targets: Mapping[str, int]) -> Ints:
         hit = matching_partitions(s, pattern)
         if not hit.any():
             raise OperationError(f"topic pattern {pattern!r} matches none of the snapshot's topics")
+        if target > s.n_brokers:
+            # Refused here, since a placement with so many slots may not fit into memory.
+            topic = s.topics[s.partition_topic[np.flatnonzero(hit)[0]]]
+            raise OperationError(
+                f"replication factor {target} asked for topic {topic!r}, but the cluster has only "
+                f"{plural(s.n_brokers, 'broker')}"
+            )
         factor[hit] = target
     return factor
 

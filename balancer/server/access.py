@@ -34,10 +34,26 @@ class AccessError(Exception):
 
 @dataclass(frozen=True)
 class Actor:
-    """Who sends a request, and their role."""
+    """Who sends a request, and their role.
+
+    Parameters
+    ----------
+    name
+        Name of the user, token or certificate.
+    role
+        What they may do.
+    address
+        Address that the request comes from.
+    """
 
     name: str
     role: Role
+    address: str = ""
+
+    @property
+    def client(self) -> str:
+        """Whom limits apply to: the name, or the address of requests without credentials."""
+        return self.address if self.name == ANONYMOUS else self.name
 
     def may(self, role: Role) -> bool:
         """Whether the role includes another one."""

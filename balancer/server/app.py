@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, FastAPI, Header, Request
+from fastapi import APIRouter, FastAPI, Header, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from starlette.exceptions import HTTPException
@@ -23,6 +24,7 @@ from balancer.server.events import Events
 from balancer.server.guards import Guards
 from balancer.server.metrics import Measured, ServerMetrics
 from balancer.server.page import files
+from balancer.server.refusals import refused
 from balancer.server.service import Service
 from balancer.server.settings import ServerSettings
 from cluster_model.errors import InputError
@@ -39,6 +41,7 @@ def create_app(
     address: str,
     metrics: ServerMetrics,
     events: Events,
+    failing: Callable[[], list[str]],
 ) -> FastAPI:
     """Build the application.
 
@@ -54,9 +57,12 @@ def create_app(
         What ``/metrics`` shows, and where requests are counted.
     events
         Live events.
+    failing
+        Names of what fails in the background now.
     """
     app = _application()
     app.state.service, app.state.events, app.state.metrics = service, events, metrics.text
+    app.state.failing = failing
     app.state.user_tasks, app.state.dry_runs = UserTasks(), DryRuns()
     app.add_middleware(Guards, settings=settings, access=access, address=address)
     app.add_middleware(Measured, requests=metrics.requests)
@@ -114,9 +120,16 @@ def _application() -> FastAPI:
         return {"status": "live"}
 
     @app.get("/health/ready", include_in_schema=False)
-    def ready(service: TheService) -> JSONResponse:
+    def ready(request: Request, service: TheService) -> JSONResponse:
         known = service.controller.view is not None
-        return JSONResponse({"status": "ready" if known else "starting"}, 200 if known else 503)
+        failing: list[str] = request.app.state.failing()
+        return JSONResponse(
+            {
+                "status": "ready" if known else "starting",
+                **({"failing": failing} if failing else {}),
+            },
+            200 if known else 503,
+        )
 
     _add_error_answers(app)
     return app
@@ -125,38 +138,33 @@ def _application() -> FastAPI:
 def _add_error_answers(app: FastAPI) -> None:
     """Answer every error with one sentence."""
 
-    def answer(status: int, sentence: str) -> JSONResponse:
-        # JSON can state half of a pair of surrogates, which UTF-8 cannot.
-        text = sentence.encode("utf-8", "backslashreplace").decode()
-        return JSONResponse({"error": text}, status)
-
     @app.exception_handler(RequestError)
-    def request_error(request: Request, error: RequestError) -> JSONResponse:
-        return answer(error.status, str(error))
+    def request_error(request: Request, error: RequestError) -> Response:
+        return refused(request, error.status, str(error))
 
     @app.exception_handler(ApprovalError)
-    def approval_error(request: Request, error: ApprovalError) -> JSONResponse:
-        return answer(404 if error.missing else 409, str(error))
+    def approval_error(request: Request, error: ApprovalError) -> Response:
+        return refused(request, 404 if error.missing else 409, str(error))
 
     @app.exception_handler(InputError)
-    def input_error(request: Request, error: InputError) -> JSONResponse:
-        return answer(400, str(error))
+    def input_error(request: Request, error: InputError) -> Response:
+        return refused(request, 400, str(error))
 
     @app.exception_handler(RequestValidationError)
-    def validation_error(request: Request, error: RequestValidationError) -> JSONResponse:
+    def validation_error(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         place = ".".join(str(step) for step in first["loc"])[:200]
         found = "" if first["type"] == "missing" else f"{shown(first.get('input'))} found, "
-        return answer(422, f"{place}: {found}{first['msg']}")
+        return refused(request, 422, f"{place}: {found}{first['msg']}")
 
     @app.exception_handler(HTTPException)
-    def http_error(request: Request, error: HTTPException) -> JSONResponse:
+    def http_error(request: Request, error: HTTPException) -> Response:
         sentence = f"{request.method} {shown(request.scope['path'])}: {error.detail}"
-        return answer(error.status_code, sentence)
+        return refused(request, error.status_code, sentence)
 
     @app.exception_handler(Exception)
-    def unexpected(request: Request, error: Exception) -> JSONResponse:
+    def unexpected(request: Request, error: Exception) -> Response:
         number = uuid.uuid4().hex[:8]
         path = shown(request.scope["path"])
         log.exception("request %s failed: %s %s", number, request.method, path)
-        return answer(500, f"an internal error; the log has it under {number}")
+        return refused(request, 500, f"an internal error; the log has it under {number}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import os
 import threading
@@ -15,6 +16,8 @@ from balancer.server.errors import RequestError
 from metrics_reporter.documents import json_text
 
 log = logging.getLogger("counterpoise.audit")
+# Bytes at the end of the file that are read back.
+_READ = 1_000_000
 
 
 class AuditLog:
@@ -72,6 +75,38 @@ class AuditLog:
                 f"{error.strerror or type(error).__name__}",
                 503,
             ) from None
+
+    def last(self, most: int) -> list[dict[str, Any]]:
+        """The last records, the newest first; of a long file, those near its end.
+
+        Raises
+        ------
+        RequestError
+            If there is no file, or it cannot be read.
+        """
+        if self._path is None:
+            raise RequestError("changes are not kept in a file (setting audit)", 409)
+        try:
+            with self._path.open("rb") as file:
+                start = max(0, file.seek(0, os.SEEK_END) - _READ)
+                file.seek(start)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            why = error.strerror or type(error).__name__
+            raise RequestError(f"the audit log cannot be read: {why}", 503) from None
+        # The first line is not whole if the file is longer.
+        lines = data.decode("utf-8", "replace").split("\n")[1 if start else 0 :]
+        return [_record(line) for line in reversed(lines) if line][:most]
+
+
+def _record(line: str) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {"unreadable": line[:200]}
 
 
 def _append(path: Path, line: str) -> None:

@@ -7,17 +7,19 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from balancer.server.access import Access, AccessError
-from balancer.server.settings import ANONYMOUS, Rates, ServerSettings
+from balancer.server.refusals import refused
+from balancer.server.settings import Rates, ServerSettings
 from metrics_reporter.documents import shown
 
 _SAFE = ("GET", "HEAD", "OPTIONS")
@@ -121,25 +123,31 @@ class Guards:
             return
         await self._app(scope, self._limited(receive), sent)
 
-    def _misdirected(self, request: Request) -> JSONResponse | None:
+    def _misdirected(self, request: Request) -> Response | None:
         """The refusal of a request that another web site may have sent."""
         for twice in self._once:
             if len(request.headers.getlist(twice)) > 1:
-                return _refusal(400, f"header {twice}: found twice, once expected")
+                return refused(request, 400, f"header {twice}: found twice, once expected")
         host = request.headers.get("host", "")
         name = _host_name(host)
         if name is None:
-            return _refusal(400, f"header host: {shown(host[:200])} found, a host name expected")
+            return refused(
+                request, 400, f"header host: {shown(host[:200])} found, a host name expected"
+            )
         # Another site's page can be sent here under that site's name, never under an address.
         by_address = not self._local and _is_address(name)
         if not (self._any_host or by_address or is_loopback(name) or name in self._hosts):
-            return _refusal(
-                421, f"host {shown(name[:200])}: not one of this server's names (setting hosts)"
+            return refused(
+                request,
+                421,
+                f"host {shown(name[:200])}: not one of this server's names (setting hosts)",
             )
         length = request.headers.get("content-length", "0")
         if not length.isdecimal() or int(length[:20]) > self._settings.max_body:
-            return _refusal(
-                413, f"request of {length[:20]} bytes, at most {self._settings.max_body:,.0f}"
+            return refused(
+                request,
+                413,
+                f"request of {length[:20]} bytes, at most {self._settings.max_body:,.0f}",
             )
         if request.method in _SAFE:
             return None
@@ -147,10 +155,12 @@ class Guards:
         site = request.headers.get("sec-fetch-site")
         foreign = origin is not None and origin.partition("://")[2].lower() != host.lower()
         if foreign or (site is not None and site not in ("same-origin", "none")):
-            return _refusal(403, "sent by another web site: only this server's page may change")
+            return refused(
+                request, 403, "sent by another web site: only this server's page may change"
+            )
         return None
 
-    async def _admit(self, request: Request) -> JSONResponse | None:
+    async def _admit(self, request: Request) -> Response | None:
         address = request.client.host if request.client is not None else ""
         try:
             headers = {k.lower(): v for k, v in request.headers.items()}
@@ -163,13 +173,14 @@ class Guards:
                     self._access.by_password, headers, address, limiter=self._hashing
                 )
         except AccessError as error:
-            return _refusal(
-                401, f"{error}", {"www-authenticate": 'Basic realm="counterpoise", Bearer'}
+            return refused(
+                request, 401, f"{error}", {"www-authenticate": 'Basic realm="counterpoise", Bearer'}
             )
-        client = address if actor.name == ANONYMOUS else actor.name
+        actor = replace(actor, address=address)
+        client = actor.client
         changes = request.method not in _SAFE
         if not self._requests.take(client) or (changes and not self._changes.take(client)):
-            return _refusal(429, "too many requests; wait a second", {"retry-after": "1"})
+            return refused(request, 429, "too many requests; wait a second", {"retry-after": "1"})
         request.state.actor = actor
         return None
 
@@ -211,10 +222,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
-
-
-def _refusal(status: int, sentence: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"error": sentence}, status, headers)
 
 
 def _host_name(host: str) -> str | None:

@@ -11,9 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from balancer.server.access import Actor
 from balancer.server.errors import RequestError
 from cluster_model.errors import InputError
 from metrics_reporter.documents import shown
+from metrics_reporter.quantities import plural
 
 log = logging.getLogger("counterpoise.server")
 
@@ -31,13 +33,13 @@ class Job:
     what
         What is done, for people: ``rebalance``.
     by
-        Who asked.
+        Who asks.
     do
         The work; it gets an event that ends it early, and a function that takes its progress.
     """
 
     what: str
-    by: str
+    by: Actor
     do: Callable[[threading.Event, Callable[[str, int, int, int], None]], Any]
     request: str = ""
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
@@ -55,7 +57,7 @@ class Job:
         return {
             "id": self.id,
             "what": self.what,
-            "by": self.by,
+            "by": self.by.name,
             "made": self.made,
             "state": self.state,
             "progress": dict(self.progress),
@@ -71,10 +73,12 @@ class Jobs:
     ----------
     most
         How many may wait.
+    each
+        How many of one client may wait or be made.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, most: int, each: int) -> None:
+        self._most, self._each = most, each
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._changed = threading.Condition()
         self._closed = False
@@ -87,9 +91,20 @@ class Jobs:
         Raises
         ------
         RequestError
-            If too many wait.
+            If too many wait, or too many of this client.
         """
         with self._changed:
+            own = sum(
+                j.by.client == job.by.client and not (j.over.is_set() or j.cancelled.is_set())
+                for j in self._jobs.values()
+            )
+            if own >= self._each:
+                raise RequestError(
+                    f"{plural(own, 'plan')} of yours {'is' if own == 1 else 'are'} being made or "
+                    f"waiting, at most {self._each} expected (setting plans_per_client): wait for "
+                    "one, or end one",
+                    429,
+                )
             waiting = sum(j.state == "waiting" for j in self._jobs.values())
             if waiting >= self._most or self._closed:
                 raise RequestError(

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client import Counter as PromCounter
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -50,6 +51,12 @@ class ServerMetrics:
             ("method", "route", "status"),
             registry=self._registry,
             buckets=(0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0),
+        )
+        self.errors = PromCounter(
+            "counterpoise_server_errors",
+            "Errors of what the server does in the background.",
+            ("part",),
+            registry=self._registry,
         )
 
     def text(self) -> str:

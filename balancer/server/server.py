@@ -28,6 +28,7 @@ from balancer.server.settings import ServerSettings, Tls
 log = logging.getLogger("counterpoise.server")
 _START_SECONDS = 10.0
 _PROGRESS_SECONDS = 1.0
+_PROGRESS = "progress of executions"
 
 
 class Server:
@@ -71,13 +72,17 @@ class Server:
                 "(without_credentials: viewer)"
             )
         self.events = Events(settings.listeners)
+        # What fails in the background since the last time that it was tried.
+        self._failing: list[str] = []
+        self._metrics = ServerMetrics(service, metrics, lambda: self.events.followers)
         app = create_app(
             service,
             settings,
             access=Access(settings, local=local),
             address=host,
-            metrics=ServerMetrics(service, metrics, lambda: self.events.followers),
+            metrics=self._metrics,
             events=self.events,
+            failing=lambda: self._failing,
         )
         self._service = service
         self._socket = _listening(host, port)
@@ -153,10 +158,18 @@ class Server:
         while not self._closing.wait(_PROGRESS_SECONDS):
             if not self.events.followers:
                 continue
-            now = self._service.execution()
-            if now != before:
-                self.events.publish("execution", now)
-                before = now
+            try:
+                now = self._service.execution()
+                if now != before:
+                    self.events.publish("execution", now)
+                    before = now
+            except Exception:
+                if not self._failing:
+                    log.exception("the %s cannot be sent to clients; it is tried again", _PROGRESS)
+                self._failing = [_PROGRESS]
+                self._metrics.errors.labels(_PROGRESS).inc()
+            else:
+                self._failing = []
 
 
 def _listening(host: str, port: int) -> socket.socket:

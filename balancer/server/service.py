@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from balancer.approval import ApprovalError, KeptProposal, changes_since
 from balancer.approval.approvals import REQUEST
@@ -19,7 +20,7 @@ from balancer.controller.execution_progress import progress_record
 from balancer.controller.finding import View
 from balancer.engine import Balancer
 from balancer.execution import Executor
-from balancer.inspection.load import ClusterLoad
+from balancer.inspection.load import BrokerLoad, ClusterLoad
 from balancer.planning.document import Action, PlanDocument
 from balancer.planning.plan import Plan
 from balancer.planning.remedies import enlarged
@@ -50,6 +51,9 @@ from metrics_reporter.quantities import plural
 _ENDS = 4
 # Plans whose numbers of actions by broker are kept.
 _COUNTS = 100
+# Lists of brokers that are kept as they were written.
+_ANSWERS = 8
+_BROKERS = TypeAdapter(list[BrokerLoad])
 
 
 class Service:
@@ -67,6 +71,8 @@ class Service:
         Records changes.
     planning_queue
         Plans that may wait to be made for clients.
+    plans_per_client
+        Plans of one client that may wait or be made.
     """
 
     def __init__(
@@ -75,16 +81,21 @@ class Service:
         balancer: Balancer,
         executor: Executor | None,
         audit: AuditLog,
-        planning_queue: int = 5,
+        *,
+        planning_queue: int,
+        plans_per_client: int,
     ) -> None:
         self.controller = controller
         self.balancer = balancer
-        self.jobs = Jobs(planning_queue)
+        self.jobs = Jobs(planning_queue, plans_per_client)
         self._executor = executor
         self._audit = audit
         self._lock = threading.Lock()
+        # Who holds the controller: names by client.
+        self._holders: dict[str, str] = {}
         self._load: ClusterLoad | None = None
         self._goals: tuple[Snapshot, Sequence[GoalState]] | None = None
+        self._brokers: OrderedDict[tuple[ClusterLoad, str | None, int], bytes] = OrderedDict()
         self._plans: OrderedDict[str, Plan] = OrderedDict()
         self._counts: OrderedDict[str, Counter[str]] = OrderedDict()
 
@@ -98,7 +109,8 @@ class Service:
         """What the controller is doing, without its decisions."""
         found = self.controller.state()
         found.pop("decisions")
-        return found
+        with self._lock:
+            return {**found, "held_by": sorted(self._holders.values())}
 
     def view(self) -> View:
         """The last look at the cluster.
@@ -119,7 +131,22 @@ class Service:
         with self._lock:
             if self._load is None or self._load.snapshot is not snapshot:
                 self._load = ClusterLoad(snapshot)
+                # They hold the snapshot before.
+                self._brokers.clear()
             return self._load
+
+    def brokers(self, sort: str | None, limit: int) -> bytes:
+        """Brokers by the last look, as JSON: made once for a look, since all clients ask for it."""
+        load = self.load()
+        with self._lock:
+            found = self._brokers.get((load, sort, limit))
+        if found is None:
+            found = _BROKERS.dump_json(load.brokers(sort=sort, limit=limit))
+            with self._lock:
+                self._brokers[load, sort, limit] = found
+                while len(self._brokers) > _ANSWERS:
+                    self._brokers.popitem(last=False)
+        return found
 
     def goals(self) -> Sequence[GoalState]:
         """How each goal stands, by the last look."""
@@ -140,7 +167,7 @@ class Service:
             return self._keep(plan, request, by)
 
         self._audit.record(by, "propose", request.operation.kind, request.reason)
-        return self.jobs.submit(Job(request.operation.kind, by.name, do))
+        return self.jobs.submit(Job(request.operation.kind, by, do))
 
     def plan(
         self,
@@ -173,7 +200,7 @@ class Service:
             if not stop.is_set():
                 then(plan)
 
-        return self.jobs.submit(Job(request.operation.kind, by.name, do))
+        return self.jobs.submit(Job(request.operation.kind, by, do))
 
     def keep(self, plan: Plan, request: PlanRequest, by: Actor) -> KeptProposal:
         """Keep a plan that was made for a client as a proposal."""
@@ -210,7 +237,7 @@ class Service:
                 "after": _brokers(ClusterLoad(plan.final_snapshot())) if request.brokers else [],
             }
 
-        return self.jobs.submit(Job("what if", by.name, do))
+        return self.jobs.submit(Job("what if", by, do))
 
     def why_not(self, request: WhyNotRequest, by: Actor) -> Job:
         """Why a partition is not on a broker; the job's result is a list of answers."""
@@ -225,11 +252,22 @@ class Service:
 
         if request.proposal is not None:
             self._kept_plan(request.proposal)
-        return self.jobs.submit(Job("why not", by.name, do))
+        return self.jobs.submit(Job("why not", by, do))
 
     def cancel(self, identity: str, by: Actor) -> Job:
-        """End the making of a plan."""
+        """End the making of a plan.
+
+        Raises
+        ------
+        RequestError
+            If it is somebody else's, and the role does not suffice for that.
+        """
         found = self.jobs.get(identity)
+        if found.by.client != by.client and not by.may("operator"):
+            raise RequestError(
+                f"{found.by.name} asked for this plan, and {by.name} is {by.role}; operator needed",
+                403,
+            )
         self._audit.record(by, "cancel", f"job {found.id} ({found.what})")
         found.cancelled.set()
         return found
@@ -362,9 +400,31 @@ class Service:
         self.controller.end_execution(f"{by.name} asked for it" + (f" ({why})" if why else ""))
 
     def hold(self, held: bool, why: str, by: Actor) -> None:
-        """Hold everything back that has not started, or let it start again."""
-        self._audit.record(by, "hold" if held else "release", "controller", why)
-        self.controller.hold(held)
+        """Hold everything back that has not started, or let it start again.
+
+        Raises
+        ------
+        RequestError
+            If somebody else holds it, and the role does not suffice to release that.
+        """
+        with self._lock:
+            others = sorted(n for c, n in self._holders.items() if c != by.client)
+            if not held and others and not by.may("admin"):
+                raise RequestError(
+                    f"{', '.join(others)} {'holds' if len(others) == 1 else 'hold'} the "
+                    f"controller, and {by.name} is {by.role}; admin needed",
+                    403,
+                )
+            self._audit.record(by, "hold" if held else "release", "controller", why)
+            if held:
+                self._holders[by.client] = by.name
+            else:
+                self._holders.clear()
+            self.controller.hold(held)
+
+    def audit(self, limit: int) -> list[dict[str, Any]]:
+        """The last changes that people have made, the newest first."""
+        return self._audit.last(limit)
 
     def look_now(self, by: Actor) -> None:
         """Start the next round at once."""

@@ -172,6 +172,8 @@ class ServerSettings(_Part):
         Clients that follow events at once.
     planning_queue
         Plans that may wait to be made for clients; further requests are refused.
+    plans_per_client
+        Plans of one client that may wait or be made; its further requests are refused.
     """
 
     users: dict[str, User] = {}
@@ -188,6 +190,7 @@ class ServerSettings(_Part):
     connections: Annotated[int, Field(ge=1)] = 500
     listeners: Annotated[int, Field(ge=1)] = 200
     planning_queue: Annotated[int, Field(ge=1)] = 5
+    plans_per_client: Annotated[int, Field(ge=1)] = 3
 
     @field_validator("users", "tokens")
     @classmethod

@@ -175,7 +175,10 @@ def served(
         **(settings or {}),
     }
     chosen = Settings.model_validate(stated)
-    given = {"audit": str(directory / "audit.log"), "proposals": str(directory / "proposals")}
+    given: dict[str, Any] = {
+        "audit": str(directory / "audit.log"),
+        "proposals": str(directory / "proposals"),
+    }
     who = ServerSettings.model_validate({**given, **(access or {})})
     balancer = Balancer("default")
     listeners: list[Callable[[Any], None]] = []
@@ -193,7 +196,14 @@ def served(
         approvals=Approvals(ProposalStore(who.proposals), lambda: controller.settings.approval),
     )
     own = cast(Executor, executor) if executes else None
-    service = Service(controller, balancer, own, AuditLog(who.audit))
+    service = Service(
+        controller,
+        balancer,
+        own,
+        AuditLog(who.audit),
+        planning_queue=who.planning_queue,
+        plans_per_client=who.plans_per_client,
+    )
     server = Server(service, who, host, port, controller.metrics.text)
     listeners.append(server.decided)
     controller.approvals.changed = server.proposal_changed

@@ -18,6 +18,7 @@ import pytest
 from cruisecontrolclient.client import cccli
 from server_cases import Served, served
 
+from balancer.server.access import Actor
 from balancer.server.cruise_control import router
 from balancer.server.jobs import Job
 from cluster_model import Snapshot
@@ -309,7 +310,9 @@ def test_a_long_request_is_answered_with_its_progress(
 ) -> None:
     found, client = own
     may_go_on = threading.Event()
-    found.service.jobs.submit(Job("wait", "test", lambda stop, said: may_go_on.wait(30)))
+    found.service.jobs.submit(
+        Job("wait", Actor("test", "viewer"), lambda stop, said: may_go_on.wait(30))
+    )
     monkeypatch.setattr(router, "_BLOCKS", 0.1)
     url = f"{BASE}/rebalance?json=true&reason=slowly"
     first = client.post(url)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
 from balancer.inspection.load import (
     BrokerLoad,
@@ -43,12 +43,12 @@ def cluster(service: TheService, actor: Viewer) -> Totals:
     return service.load().totals()
 
 
-@router.get("/cluster/brokers")
+@router.get("/cluster/brokers", response_model=list[BrokerLoad])
 def brokers(
     service: TheService, actor: Viewer, sort: Sort = None, limit: Limit = 10_000
-) -> list[BrokerLoad]:
+) -> Response:
     """Brokers: absolute, of capacity, and as a multiple of the fair share."""
-    return service.load().brokers(sort=sort, limit=limit)
+    return Response(service.brokers(sort, limit), media_type="application/json")
 
 
 @router.get("/cluster/brokers/{broker}/proposals")

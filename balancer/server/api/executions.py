@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 
-from balancer.server.api.context import Operator, TheService, Viewer
+from balancer.server.api.context import Admin, Operator, TheService, Viewer
 from balancer.server.models import Reason, SpeedLimits
 
 router = APIRouter(tags=["execution"])
@@ -55,9 +55,17 @@ def hold(service: TheService, actor: Operator, why: Reason) -> dict[str, Any]:
 
 @router.post("/controller/release")
 def release(service: TheService, actor: Operator, why: Reason) -> dict[str, Any]:
-    """Let the controller act again."""
+    """Let the controller act again; if somebody else holds it, this takes the role admin."""
     service.hold(False, why.why, actor)
     return {"held": False}
+
+
+@router.get("/audit", tags=["audit"])
+def audit(
+    service: TheService, actor: Admin, limit: Annotated[int, Query(ge=1, le=10_000)] = 100
+) -> list[dict[str, Any]]:
+    """Who changed what through the server, when and why; the newest first."""
+    return service.audit(limit)
 
 
 @router.post("/controller/look")

@@ -155,8 +155,8 @@ async def job(service: TheService, actor: Viewer, identity: str, wait: Wait = 0)
 
 
 @router.delete("/jobs/{identity}")
-def cancel(service: TheService, actor: Operator, identity: str) -> JobState:
-    """End the making of a plan."""
+def cancel(service: TheService, actor: Viewer, identity: str) -> JobState:
+    """End the making of a plan; that of somebody else takes the role operator."""
     return _job(service.cancel(identity, actor))
 
 

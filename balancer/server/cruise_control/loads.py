@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from balancer.inspection.load import state_name
-from balancer.server.cruise_control.answers import Answer, table
+from balancer.server.cruise_control.answers import Answer, LongAnswer, table, table_line
+from balancer.server.cruise_control.patterns import partitions_of_topics
 from balancer.server.errors import RequestError
-from cluster_model.snapshot import Floats, Snapshot
-from goals.patterns import matching
+from cluster_model.snapshot import Floats, Ints, Snapshot
 
 MB = 1024.0**2
 KB = 1024.0
 _PERCENT_PER_CORE = 100.0
 RESOURCES = {"cpu": "cpu", "nw_in": "network_in", "nw_out": "network_out", "disk": "disk"}
+# Partitions that are read, written and sent at once.
+_PART = 2000
 _COUNTS = ("Leaders", "Replicas")
 _CAPACITIES = ("DiskCapacityMB", "NetworkInCapacity", "NetworkOutCapacity", "NumCore")
 _COLUMNS = {
@@ -88,7 +91,7 @@ def partition_load(
     topic: str | None,
     partition: str | None,
     brokers: tuple[int | str, ...],
-) -> Answer:
+) -> LongAnswer:
     """Partitions by what their leaders carry, the most first.
 
     Parameters
@@ -112,7 +115,7 @@ def partition_load(
         raise RequestError(f"parameter resource: {resource[:100]!r} found, one of {known} expected")
     chosen = np.ones(s.n_partitions, np.bool_)
     if topic is not None:
-        chosen &= matching(topic, s.topics)[s.partition_topic]
+        chosen &= partitions_of_topics(topic, s)
     if partition is not None:
         if not (found := re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", partition)):
             raise RequestError("parameter partition: a number or a range like 0-3 expected")
@@ -123,13 +126,13 @@ def partition_load(
         chosen &= np.bincount(s.replica_partition[here], minlength=s.n_partitions) > 0
     rows = np.flatnonzero(chosen)
     order = np.argsort(-s.leader_load[rows, s.resource(name)], kind="stable")
-    records = [_partition(s, p) for p in rows[order][:entries].tolist()]
-    heads = ["topic", "partition", "leader", "followers", *_PARTITION]
+    chosen_rows = rows[order][:entries]
 
-    def text() -> str:
-        return table([h.upper() for h in heads], [[r.get(h) for h in heads] for r in records])
+    def parts() -> Iterator[list[dict[str, Any]]]:
+        for first in range(0, len(chosen_rows), _PART):
+            yield _partitions(s, chosen_rows[first : first + _PART])
 
-    return Answer({"records": records}, text)
+    return LongAnswer("records", parts, lambda: _lines(s, parts()))
 
 
 _PARTITION = {
@@ -140,23 +143,55 @@ _PARTITION = {
 }
 
 
-def _partition(s: Snapshot, p: int) -> dict[str, Any]:
-    first, last = s.replica_offset[p : p + 2].tolist()
-    holders = s.broker_ids[s.replica_broker[first:last]].tolist()
-    leader = int(s.leader[p])
+def _partitions(s: Snapshot, rows: Ints) -> list[dict[str, Any]]:
+    """Some partitions, by their rows."""
     loads = {
-        title: float(s.leader_load[p, s.resource(name)] / unit)
+        title: (s.leader_load[rows, s.resource(name)] / unit).tolist()
         for title, (name, unit) in _PARTITION.items()
         if name in s.resources
     }
-    return {
-        "topic": s.topics[s.partition_topic[p]],
-        "partition": int(s.partition_number[p]),
-        "leader": holders[leader] if leader >= 0 else None,
-        "followers": [b for i, b in enumerate(holders) if i != leader],
-        **loads,
-        "msg_in": None,
+    topics, numbers = s.partition_topic[rows].tolist(), s.partition_number[rows].tolist()
+    size = s.replica_offset[rows + 1] - s.replica_offset[rows]
+    ends = np.cumsum(size)
+    replicas = np.repeat(s.replica_offset[rows] - ends + size, size) + np.arange(size.sum())
+    holders = s.broker_ids[s.replica_broker[replicas]].tolist()
+    found, start = [], 0
+    for place, (leader, end) in enumerate(zip(s.leader[rows].tolist(), ends.tolist(), strict=True)):
+        held = holders[start:end]
+        start = end
+        found.append(
+            {
+                "topic": s.topics[topics[place]],
+                "partition": numbers[place],
+                "leader": held[leader] if leader >= 0 else None,
+                "followers": held[:leader] + held[leader + 1 :] if leader >= 0 else held,
+                **{title: values[place] for title, values in loads.items()},
+                "msg_in": None,
+            }
+        )
+    return found
+
+
+def _lines(s: Snapshot, parts: Iterable[list[dict[str, Any]]]) -> Iterator[str]:
+    """The partitions as a table, whose columns are as wide as any partition's values may be."""
+    heads = ["topic", "partition", "leader", "followers", *_PARTITION]
+    identity = max(len(str(b)) for b in s.broker_ids.tolist())
+    most = int(s.replication_factor.max(initial=1)) - 1
+    wide = {
+        "topic": max(map(len, s.topics), default=0),
+        "partition": len(str(s.partition_number.max(initial=0))),
+        "leader": identity,
+        "followers": 2 + most * (identity + 2),
+        **{
+            title: len(f"{s.leader_load[:, s.resource(name)].max(initial=0.0) / unit:.3f}")
+            for title, (name, unit) in _PARTITION.items()
+            if name in s.resources
+        },
     }
+    widths = [max(len(head), wide.get(head, 0)) for head in heads]
+    yield table_line([head.upper() for head in heads], widths) + "\n"
+    for records in parts:
+        yield "".join(table_line([r.get(h) for h in heads], widths) + "\n" for r in records)
 
 
 def _columns(s: Snapshot) -> dict[str, Floats]:

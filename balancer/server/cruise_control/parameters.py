@@ -50,7 +50,6 @@ WITHOUT_EFFECT = frozenset(
         "fast_mode",
         "force_stop",
         "ignore_proposal_cache",
-        "max_load",
         "min_valid_partition_ratio",
         "skip_rack_awareness_check",
         "skip_urp_demotion",
@@ -104,6 +103,11 @@ class Parameters:
                 f"Unrecognized endpoint parameters in {endpoint} request: {unknown}. "
                 f"One of {', '.join(sorted(allowed))} expected."
             )
+
+    @property
+    def all(self) -> tuple[tuple[str, str], ...]:
+        """All names and values: the same for the same request."""
+        return tuple(sorted(self._values.items()))
 
     @property
     def planned(self) -> tuple[tuple[str, str], ...]:

@@ -67,9 +67,13 @@ def decide(
     """
     if not approve and not discard:
         raise RequestError("approve or discard: nothing found, ids of the review board expected")
-    for kept in _chosen(service, discard) if discard else ():
+    if both := sorted({*approve} & {*discard}):
+        raise RequestError(f"review {shown(both[0])}: found in approve and in discard")
+    rejected = _chosen(service, discard) if discard else []
+    approved = _chosen(service, approve) if approve else []
+    for kept in rejected:
         service.reject(kept.id, why, by)
-    for kept in _chosen(service, approve) if approve else ():
+    for kept in approved:
         service.approve(kept.id, kept.digest, why, by)
     return board(service, (*approve, *discard))
 

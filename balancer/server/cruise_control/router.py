@@ -12,9 +12,19 @@ from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from balancer.server.access import Actor
-from balancer.server.cruise_control.answers import Answer, body, error_body, message, respond
+from balancer.server.cruise_control.answers import (
+    Answer,
+    LongAnswer,
+    body,
+    error_body,
+    message,
+    respond,
+    respond_in_parts,
+)
 from balancer.server.cruise_control.loads import broker_stats, partition_load
 from balancer.server.cruise_control.parameters import PLANNED, SPEED, Parameters
 from balancer.server.cruise_control.planning import plan_for
@@ -65,7 +75,7 @@ class Endpoint:
 
     method: str
     parameters: frozenset[str] = field(default_factory=frozenset)
-    answer: Callable[[Call], Answer] | None = None
+    answer: Callable[[Call], Answer | LongAnswer] | None = None
     role: Role = "viewer"
 
 
@@ -76,6 +86,8 @@ async def endpoint(request: Request, name: str) -> Response:
     wanted = {key.lower(): value.lower() == "true" for key, value in query}
     as_json, schema = wanted.get("json", False), wanted.get("get_response_schema", False)
     task: str | None = None
+    # As in Cruise Control, names of endpoints are not case-sensitive.
+    name = name.lower()
 
     def failed(sentence: str, status: int) -> Response:
         return respond(error_body(sentence, as_json), as_json, status, task, schema)
@@ -96,8 +108,7 @@ async def endpoint(request: Request, name: str) -> Response:
             )
         if found.answer is not None:
             call = Call(service, actor, given, tasks)
-            answered = await run_in_threadpool(found.answer, call)
-            return respond(body(answered, as_json), as_json, schema=schema, task=str(uuid.uuid4()))
+            return await run_in_threadpool(_answered, found.answer, call, as_json, schema)
         if (review := given.text("review_id")) is not None:
             # A reviewed plan starts once it is approved, and is not submitted again.
             shown_board = await run_in_threadpool(board, service, [review])
@@ -109,10 +120,25 @@ async def endpoint(request: Request, name: str) -> Response:
         return failed(_due_to(request, name, str(error)), error.status)
     except InputError as error:
         return failed(_due_to(request, name, str(error)), 400)
+    except HTTPException as error:
+        return failed(_due_to(request, name, error.detail), error.status_code)
+    except ClientDisconnect:
+        # Nobody reads this.
+        return failed("the client has left", 400)
     except Exception:
         number = uuid.uuid4().hex[:8]
         log.exception("request %s failed: %s %s", number, request.method, request.url.path)
         return failed(f"an internal error; the log has it under {number}", 500)
+
+
+def _answered(
+    answer: Callable[[Call], Answer | LongAnswer], call: Call, as_json: bool, schema: bool
+) -> Response:
+    """The whole answer, or one that is sent in parts."""
+    found, task = answer(call), str(uuid.uuid4())
+    if isinstance(found, LongAnswer):
+        return respond_in_parts(found, as_json, task, schema)
+    return respond(body(found, as_json), as_json, schema=schema, task=task)
 
 
 async def _form(request: Request) -> list[tuple[str, str]]:
@@ -144,11 +170,11 @@ def _task(request: Request, name: str, given: Parameters, as_json: bool) -> User
     address = request.client.host if request.client is not None else ""
     client = address if actor.name == ANONYMOUS else f"{actor.name}@{address}"
     if (stated := request.headers.get("user-task-id")) is not None:
-        return tasks.get(stated, name)
+        return tasks.get(stated, name, given.all)
     url = f"{request.method} {request.url.path}?{request.url.query}"
-    if (same := tasks.same(url, client)) is not None:
+    task = UserTask(name, url, given.all, client, as_json)
+    if (same := tasks.same(task)) is not None:
         return same
-    task = UserTask(name, url, client, as_json)
     plan_for(request.app.state.service, task, given, actor, request.app.state.dry_runs)
     tasks.add(task)
     return task
@@ -205,10 +231,12 @@ def _load(call: Call) -> Answer:
     )
 
 
-def _partition_load(call: Call) -> Answer:
+def _partition_load(call: Call) -> LongAnswer:
     given, snapshot = call.given, call.service.view().snapshot
     if stated := given.given(("start", "end")):
         raise RequestError(f"{', '.join(stated)}: {_PAST}")
+    if given.flag("max_load"):
+        raise RequestError(f"max_load: {_PAST}")
     return partition_load(
         snapshot,
         resource=given.text("resource") or "disk",
@@ -275,7 +303,8 @@ def _review(call: Call) -> Answer:
 def _permissions(call: Call) -> Answer:
     if call.actor.name == ANONYMOUS:
         raise RequestError("Unable to retrieve privilege information for an unsecure connection.")
-    role = {"viewer": "VIEWER", "operator": "USER", "admin": "ADMIN"}[call.actor.role]
+    # There, USER is one who may send no POST request.
+    role = {"viewer": "VIEWER", "operator": "ADMIN", "admin": "ADMIN"}[call.actor.role]
     return Answer([role], role)
 
 

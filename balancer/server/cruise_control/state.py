@@ -12,11 +12,11 @@ from balancer.problem.liveness import dead_brokers
 from balancer.server.cruise_control.answers import Answer
 from balancer.server.cruise_control.goals import cruise_control_names
 from balancer.server.cruise_control.loads import MB
+from balancer.server.cruise_control.patterns import partitions_of_topics
 from balancer.server.cruise_control.tasks import UserTask
 from balancer.server.errors import RequestError
 from balancer.server.service import Service
 from cluster_model.snapshot import Snapshot
-from goals.patterns import matching
 
 SUBSTATES = ("analyzer", "monitor", "executor", "anomaly_detector")
 _RECENT = {
@@ -90,7 +90,7 @@ def kafka_cluster_state(s: Snapshot, *, topic: str | None, verbose: bool) -> Ans
     }
     shown = np.ones(s.n_partitions, np.bool_)
     if topic is not None:
-        shown &= matching(topic, s.topics)[s.partition_topic]
+        shown &= partitions_of_topics(topic, s)
     lost = np.bincount(s.replica_partition, gone, s.n_partitions) > 0
 
     def listed(which: Any) -> list[dict[str, Any]]:

@@ -30,7 +30,9 @@ class UserTask:
     endpoint
         Its name.
     url
-        Path and query.
+        Method, path and query.
+    parameters
+        Names and values, those of a form, too.
     client
         Name and address of the client.
     as_json
@@ -43,6 +45,7 @@ class UserTask:
 
     endpoint: str
     url: str
+    parameters: tuple[tuple[str, str], ...]
     client: str
     as_json: bool
     body: str | None = None
@@ -96,13 +99,15 @@ class UserTasks:
                 if place and (place >= _KEPT or size > _KEPT_CHARACTERS):
                     del self._tasks[old.id]
 
-    def get(self, identity: str, endpoint: str) -> UserTask:
+    def get(
+        self, identity: str, endpoint: str, parameters: tuple[tuple[str, str], ...]
+    ) -> UserTask:
         """A task by its id.
 
         Raises
         ------
         RequestError
-            If there is none, or it is of another endpoint.
+            If there is none, or it is of another request.
         """
         with self._lock:
             found = self._tasks.get(identity)
@@ -110,17 +115,24 @@ class UserTasks:
             raise RequestError(f"User-Task-ID {shown(identity)}: not found, or no longer kept")
         if found.endpoint != endpoint:
             raise RequestError(f"User-Task-ID {shown(identity)}: is a task of {found.endpoint}")
+        if found.parameters != parameters:
+            raise RequestError(
+                f"User-Task-ID {shown(identity)}: is a task of another request; its parameters, or "
+                "no User-Task-ID, expected"
+            )
         return found
 
-    def same(self, url: str, client: str) -> UserTask | None:
+    def same(self, task: UserTask) -> UserTask | None:
         """The task of the same request of a client who has not fetched its answer yet."""
+        asked = (task.endpoint, task.parameters, task.client)
         now = time.time()
         with self._lock:
-            for task in reversed(self._tasks.values()):
-                ended = None if task.job is None else task.job.ended
+            for old in reversed(self._tasks.values()):
+                ended = None if old.job is None else old.job.ended
                 recent = ended is None or now - ended < _UNFETCHED
-                if (task.url, task.client) == (url, client) and not task.fetched and recent:
-                    return task
+                request = (old.endpoint, old.parameters, old.client)
+                if request == asked and not old.fetched and recent:
+                    return old
         return None
 
     def all(self) -> tuple[UserTask, ...]:

@@ -1,0 +1,236 @@
+"""What one client may not do to others: fill the queue, lift a hold, end plans, hide a failure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from server_cases import Served, served
+
+from balancer.inspection.load import ClusterLoad
+from balancer.server import server
+from balancer.server.settings import Role
+
+# Each has a token like their name.
+PEOPLE: dict[str, Role] = {
+    "vi": "viewer",
+    "vo": "viewer",
+    "ola": "operator",
+    "olf": "operator",
+    "ada": "admin",
+}
+TOKENS = {
+    name: {"sha256": hashlib.sha256(name.encode()).hexdigest(), "role": role}
+    for name, role in PEOPLE.items()
+}
+ACCESS: dict[str, Any] = {"tokens": TOKENS, "rates": {"changes": 1000}}
+
+
+class People:
+    """Sends requests under several names."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self._client = client
+
+    def ask(self, who: str, method: str, path: str, **more: Any) -> httpx.Response:
+        """One request of somebody."""
+        headers = {"Authorization": f"Bearer {who}"}
+        return self._client.request(method, path, headers=headers, **more)
+
+
+@contextmanager
+def people(directory: Path, **access: Any) -> Iterator[tuple[Served, People]]:
+    """A server that knows some people."""
+    with (
+        served(directory, access={**ACCESS, **access}, run=False) as found,
+        found.client() as client,
+    ):
+        yield found, People(client)
+
+
+@contextmanager
+def planning_held(found: Served) -> Iterator[None]:
+    """Hold every plan back."""
+    may_end, plan = threading.Event(), found.service._plan
+
+    def slow(*arguments: Any) -> Any:
+        may_end.wait(30.0)
+        return plan(*arguments)
+
+    found.service._plan = slow  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        may_end.set()
+
+
+def until(condition: Any, seconds: float = 20.0) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+    return found
+
+
+def test_a_client_cannot_fill_the_queue_of_plans(tmp_path: Path) -> None:
+    with people(tmp_path, plans_per_client=2) as (found, asked), planning_held(found):
+        for path in ("what-if", "why-not"):
+            body = {} if path == "what-if" else {"partition": "topic-0-0", "broker": 1}
+            made = asked.ask("vi", "POST", f"/api/v1/{path}", json=body)
+            assert made.status_code == 202, made.text
+        for path in ("/api/v1/what-if", "/kafkacruisecontrol/rebalance?json=true"):
+            refused = asked.ask("vi", "POST", path, json={})
+            assert refused.status_code == 429, refused.text
+            assert "2 plans of yours" in refused.text
+        # Others are served, and so is who ends one of their own.
+        assert asked.ask("vo", "POST", "/api/v1/what-if", json={}).status_code == 202
+        ended = asked.ask("vi", "DELETE", f"/api/v1/jobs/{made.json()['id']}")
+        assert ended.status_code == 200, ended.text
+        again = asked.ask("vi", "POST", "/api/v1/what-if", json={"brokers": False})
+        assert again.status_code == 202, again.text
+
+
+def test_a_plan_is_ended_by_who_asked_or_by_an_operator(tmp_path: Path) -> None:
+    with people(tmp_path) as (found, asked), planning_held(found):
+        for who, others, expected in (("vi", "vo", 403), ("vi", "vi", 200), ("vi", "ola", 200)):
+            job = asked.ask(who, "POST", "/api/v1/what-if", json={}).json()["id"]
+            answer = asked.ask(others, "DELETE", f"/api/v1/jobs/{job}")
+            assert answer.status_code == expected, answer.text
+            if expected == 403:
+                assert "operator needed" in answer.json()["error"]
+
+
+def test_only_who_holds_the_controller_or_an_admin_releases_it(tmp_path: Path) -> None:
+    with people(tmp_path) as (found, asked):
+
+        def change(who: str, what: str) -> httpx.Response:
+            return asked.ask(who, "POST", f"/api/v1/controller/{what}", json={"why": "a test"})
+
+        assert change("ola", "hold").status_code == 200
+        refused = change("olf", "release")
+        assert refused.status_code == 403
+        assert "ola" in refused.json()["error"]
+        assert "admin" in refused.json()["error"]
+        assert found.controller.held
+        state = asked.ask("vi", "GET", "/api/v1/state").json()
+        assert (state["held"], state["held_by"]) == (True, ["ola"])
+        assert change("ola", "release").status_code == 200
+        assert not found.controller.held
+        for who in ("ola", "olf"):
+            change(who, "hold")
+        # Each has a hold of their own.
+        assert change("ola", "release").status_code == 403
+        assert change("ada", "release").status_code == 200
+        assert not found.controller.held
+        assert asked.ask("vi", "GET", "/api/v1/state").json()["held_by"] == []
+
+
+def test_an_admin_reads_who_changed_what(tmp_path: Path) -> None:
+    with people(tmp_path) as (_, asked):
+        for n in range(3):
+            asked.ask("ola", "POST", "/api/v1/controller/hold", json={"why": f"reason {n}"})
+        assert asked.ask("ola", "GET", "/api/v1/audit").status_code == 403
+        with (tmp_path / "audit.log").open("ab") as file:
+            file.write(b"not json\n")
+        found = asked.ask("ada", "GET", "/api/v1/audit?limit=3")
+        assert found.status_code == 200, found.text
+        spoilt, *entries = found.json()
+        assert "unreadable" in spoilt
+        assert [(e["who"], e["action"], e["why"]) for e in entries] == [
+            ("ola", "hold", "reason 2"),
+            ("ola", "hold", "reason 1"),
+        ]
+    with people(tmp_path, audit=None) as (_, asked):
+        refused = asked.ask("ada", "GET", "/api/v1/audit")
+        assert refused.status_code == 409
+        assert "audit" in refused.json()["error"]
+
+
+def test_the_audit_log_is_read_from_its_end(tmp_path: Path) -> None:
+    lines = [json.dumps({"who": "ann", "action": "hold", "n": n}) for n in range(20_000)]
+    (tmp_path / "audit.log").write_text("\n".join(lines) + "\n")
+    with people(tmp_path) as (_, asked):
+        entries = asked.ask("ada", "GET", "/api/v1/audit?limit=10000").json()
+        numbers = [e["n"] for e in entries]
+        assert numbers[:3] == [19_999, 19_998, 19_997]
+        assert len(numbers) > 1000
+        assert not [e for e in entries if "unreadable" in e]
+
+
+def test_a_failing_progress_thread_goes_on_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server, "_PROGRESS_SECONDS", 0.05)
+    with served(tmp_path, run=False) as found, found.client() as client:
+        execution = found.service.execution
+        broken = threading.Event()
+        broken.set()
+
+        def sometimes() -> Any:
+            if broken.is_set():
+                raise ValueError("a broken progress")
+            return {"tasks": 3}
+
+        found.service.execution = sometimes  # type: ignore[method-assign]
+        with client.stream("GET", "/api/v1/events") as stream:
+            lines = stream.iter_lines()
+            ready = until(
+                lambda: (
+                    (r := httpx.get(f"{found.server.url}/health/ready").json()).get("failing") and r
+                )
+            )
+            assert ready["status"] == "ready"
+            assert ready["failing"] == ["progress of executions"]
+            text = httpx.get(f"{found.server.url}/metrics").text
+            (line,) = [
+                x for x in text.splitlines() if x.startswith("counterpoise_server_errors_total{")
+            ]
+            assert 'part="progress of executions"' in line
+            assert float(line.split()[-1]) >= 1
+            logged = [r for r in caplog.records if "progress of executions" in r.getMessage()]
+            # Once, not each time.
+            assert len(logged) == 1
+            assert "a broken progress" in str(logged[0].exc_text or logged[0].exc_info)
+            broken.clear()
+            assert any("event: execution" in x for x in lines)
+        found.service.execution = execution  # type: ignore[method-assign]
+        until(lambda: "failing" not in httpx.get(f"{found.server.url}/health/ready").json())
+
+
+def test_the_list_of_brokers_is_made_once_for_a_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+    brokers = ClusterLoad.brokers
+
+    def counted(load: ClusterLoad, **options: Any) -> Any:
+        made.append(options)
+        return brokers(load, **options)
+
+    monkeypatch.setattr(ClusterLoad, "brokers", counted)
+    with served(tmp_path, run=False) as found, found.client() as client:
+
+        def ask(query: str = "") -> Any:
+            return client.get(f"/api/v1/cluster/brokers{query}").json()
+
+        first = ask()
+        assert ask() == first
+        assert len(made) == 1
+        assert [b["broker"] for b in ask("?limit=2")] == [b["broker"] for b in first[:2]]
+        for limit in range(3, 30):
+            ask(f"?limit={limit}")
+        assert len(found.service._brokers) == 8
+        s = found.model.cluster
+        found.model.cluster = replace(s, leader_load=2 * s.leader_load)
+        found.controller.step()
+        assert ask()[0]["figures"] != first[0]["figures"]
+        assert len(found.service._brokers) == 1
