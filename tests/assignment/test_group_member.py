@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -170,6 +170,9 @@ class StubMembership:
         return member == self.member
 
     def rebalance(self) -> None:
+        pass
+
+    def waits(self) -> None:
         pass
 
     def stop(self) -> None:
@@ -582,6 +585,132 @@ def test_a_start_has_one_deadline(
         time.sleep(0.01)
     task.close()
     assert allowed == [16, 4, 1]
+
+
+@pytest.mark.parametrize("code", ["_DESTROY_BROKER", "_TRANSPORT", "NOT_COORDINATOR"])
+def test_a_start_is_tried_again_while_brokers_are_away(
+    tmp_path: Path, executor: ThreadPoolExecutor, code: str
+) -> None:
+    error = confluent_kafka.KafkaError(getattr(confluent_kafka.KafkaError, code))
+    calls: list[str] = []
+
+    def fails_twice(name: str) -> None:
+        calls.append(name)
+        if calls.count(name) <= 2:
+            raise confluent_kafka.KafkaException(error)
+
+    class AwayWriter(StubWriter):
+        def begin(self, deadline: float) -> None:
+            fails_twice("begin")
+
+    class AwayReader(StubReader):
+        def end(self, partition: int, timeout: float) -> int:
+            fails_twice("end")
+            return 7
+
+    configs = configured(tmp_path)
+    changelog: Any = AwayReader(Broker(), configs.changelog_topic)
+    writer: Any = AwayWriter(Broker())
+    store, may = StateStore(tmp_path / "0_0"), iter([True, False, True, True])
+    task = tasks.ActiveTask(
+        configs, FIRST, "p", store, writer, changelog, WordCount(), executor, lambda: next(may)
+    )
+    while (end := task.restored_up_to()) is None:
+        time.sleep(0.01)
+    # Each time it begins it asks whether it may; once it has begun, it goes on.
+    assert (end, calls, list(may)) == (7, ["begin"] * 3 + ["end"] * 3, [])
+    task.close()
+
+
+def test_a_start_that_kafka_refuses_is_not_tried_again(
+    tmp_path: Path, executor: ThreadPoolExecutor
+) -> None:
+    refused = confluent_kafka.KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+    class RefusedWriter(StubWriter):
+        def begin(self, deadline: float) -> None:
+            raise confluent_kafka.KafkaException(confluent_kafka.KafkaError(refused))
+
+    configs = configured(tmp_path)
+    changelog: Any = StubReader(Broker(), configs.changelog_topic)
+    writer: Any = RefusedWriter(Broker())
+    store = StateStore(tmp_path / "0_0")
+    task = tasks.ActiveTask(
+        configs, FIRST, "p", store, writer, changelog, WordCount(), executor, lambda: True
+    )
+    wait([task._starting])
+    with pytest.raises(GroupError, match=r"task 0_0: cannot start: .*authorization"):
+        task.restored_up_to()
+    task.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "attempts"), [("NOT_COORDINATOR", 60), ("TOPIC_AUTHORIZATION_FAILED", 3)]
+)
+def test_a_member_gives_up_after_a_time_if_brokers_are_away_and_at_once_if_they_refuse(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    executor: ThreadPoolExecutor,
+    code: str,
+    attempts: int,
+) -> None:
+    broker, clock = Broker(b"a"), Clock()
+    following = Following(broker, tmp_path, monkeypatch, executor)
+    monkeypatch.setattr(hosts, "time", clock)
+    error = confluent_kafka.KafkaError(getattr(confluent_kafka.KafkaError, code))
+    tried = 0
+
+    class AwayProducer(StubProducer):
+        def commit_transaction(self, timeout: float) -> None:
+            nonlocal tried
+            tried += 1
+            clock.sleep(0.5)
+            raise confluent_kafka.KafkaException(error)
+
+    def away_writer(*_: object) -> Any:
+        writer = StubWriter(broker)
+        writer.producer = AwayProducer(broker)
+        return writer
+
+    monkeypatch.setattr(hosts, "Writer", away_writer)
+    following.follow()
+
+    def go_on() -> None:
+        while True:
+            following.run_task()
+            time.sleep(0.002)
+            following.host._process()
+
+    with pytest.raises(GroupError, match="task 0_0: cannot commit: "):
+        go_on()
+    assert abs(tried - attempts) <= 3
+    assert broker.log == []
+    following.host._drop([FIRST], commit=False)
+    following.host._directory.close()
+
+
+def test_who_waits_for_kafka_is_not_stuck(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: ThreadPoolExecutor
+) -> None:
+    broker, released = Broker(b"a"), threading.Event()
+    following = Following(broker, tmp_path, monkeypatch, executor)
+    monkeypatch.setattr(hosts, "_SIGN_OF_LIFE_SECONDS", 0.01)
+
+    class SlowProducer(StubProducer):
+        def commit_transaction(self, timeout: float) -> None:
+            assert released.wait(60)
+
+    following.membership.waits = released.set  # type: ignore[method-assign]
+    following.follow()
+    following.run_task()
+    active = following.host._copies[FIRST].active
+    assert active is not None
+    active._writer.producer = SlowProducer(broker)
+    time.sleep(0.002)
+    following.host._process()
+    assert released.is_set()
+    following.host._drop([FIRST], commit=False)
+    following.host._directory.close()
 
 
 def test_a_task_that_is_given_up_before_its_start_ended_says_so(

@@ -168,6 +168,10 @@ class Membership:
             arrived.append(self._arrived.get())
         return arrived
 
+    def waits(self) -> None:
+        """The member is not stuck: it waits for an answer of Kafka, which has a deadline."""
+        self._polled = time.monotonic()
+
     def rebalance(self) -> None:
         """Join again: if this is the leader, or it has news, the group rebalances."""
         # kafka-python has no public name for Java's Consumer.enforceRebalance.
