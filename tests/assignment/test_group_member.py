@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from balancer.assignment.group import host as hosts
+from balancer.assignment.group import membership as memberships
 from balancer.assignment.group import task as tasks
 from balancer.assignment.group import word_count
 from balancer.assignment.group.changelog import INPUT_KEY, Replay, input_value, state_key
@@ -224,26 +225,59 @@ def running_task(
     return task
 
 
+class StubConsumer:
+    """A member of a group in which nothing happens, or whose polls fail."""
+
+    metadata = SimpleNamespace(member_id="a")
+    error: Exception | None = None
+    polls = 0
+
+    def __init__(self, **_: object) -> None:
+        pass
+
+    def subscribe(self, *_: object, **__: object) -> None:
+        pass
+
+    def poll(self, timeout_ms: int) -> None:
+        time.sleep(0.01)
+        StubConsumer.polls += 1
+        if self.error is not None:
+            raise self.error
+
+    def group_metadata(self) -> SimpleNamespace:
+        return self.metadata
+
+    def close(self, timeout_ms: int) -> None:
+        pass
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_member_outlasts_brokers_that_are_away_but_not_a_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    kafka = pytest.importorskip("kafka")
+    away, refused = kafka.errors.KafkaConnectionError, kafka.errors.GroupAuthorizationFailedError
+    monkeypatch.setattr(kafka, "KafkaConsumer", StubConsumer)
+    monkeypatch.setattr(memberships, "_POLL_MS", 1)
+    monkeypatch.setattr(StubConsumer, "polls", 0)
+    monkeypatch.setattr(StubConsumer, "error", (refused if ends else away)("no"))
+    report = MemberReport(process="process-a")
+    membership = Membership(configured(tmp_path), 1, lambda _: report, lambda *_: {}, lambda: None)
+    if ends:
+        membership._thread.join(60)
+        with pytest.raises(GroupError, match=r"group app: GroupAuthorizationFailedError: .*no"):
+            membership.poll()
+    else:
+        while StubConsumer.polls < 5:
+            assert membership.poll() == []
+            time.sleep(0.01)
+    membership.close()
+
+
 def test_while_the_topic_is_unknown_its_partitions_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kafka = pytest.importorskip("kafka")
-
-    class StubConsumer:
-        def __init__(self, **_: object) -> None:
-            pass
-
-        def subscribe(self, *_: object, **__: object) -> None:
-            pass
-
-        def poll(self, timeout_ms: int) -> None:
-            time.sleep(0.01)
-
-        def group_metadata(self) -> SimpleNamespace:
-            return SimpleNamespace(member_id="a")
-
-        def close(self, timeout_ms: int) -> None:
-            pass
 
     def assign(
         leader: str, joined: Sequence[Joined], partitions: Sequence[int]
@@ -278,23 +312,7 @@ def test_a_member_commits_in_the_generation_that_it_has_joined(
 ) -> None:
     kafka = pytest.importorskip("kafka")
     found = SimpleNamespace(member_id="a", generation_id=7)
-
-    class StubConsumer:
-        def __init__(self, **_: object) -> None:
-            pass
-
-        def subscribe(self, *_: object, **__: object) -> None:
-            pass
-
-        def poll(self, timeout_ms: int) -> None:
-            time.sleep(0.01)
-
-        def group_metadata(self) -> SimpleNamespace:
-            return found
-
-        def close(self, timeout_ms: int) -> None:
-            pass
-
+    monkeypatch.setattr(StubConsumer, "metadata", found)
     monkeypatch.setattr(kafka, "KafkaConsumer", StubConsumer)
     report = MemberReport(process="process-a")
     membership = Membership(configured(tmp_path), 1, lambda _: report, lambda *_: {}, lambda: None)
@@ -587,7 +605,7 @@ def test_a_start_has_one_deadline(
     assert allowed == [16, 4, 1]
 
 
-@pytest.mark.parametrize("code", ["_DESTROY_BROKER", "_TRANSPORT", "NOT_COORDINATOR"])
+@pytest.mark.parametrize("code", ["_DESTROY_BROKER", "_TRANSPORT", "_UNKNOWN_PARTITION"])
 def test_a_start_is_tried_again_while_brokers_are_away(
     tmp_path: Path, executor: ThreadPoolExecutor, code: str
 ) -> None:

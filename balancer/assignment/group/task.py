@@ -165,7 +165,7 @@ class ActiveTask:
                 if begun:
                     return self._changelog.end(self.task.partition, _left(deadline))
             except kafka().KafkaException as error:
-                if time.monotonic() > deadline or not passing(error.args[0]):
+                if time.monotonic() > deadline or not _may_pass(error.args[0]):
                     raise
             if self._closed.wait(_LOOK_AGAIN_SECONDS) or time.monotonic() > deadline:
                 return None
@@ -350,6 +350,13 @@ def _outdated() -> tuple[int, ...]:
     """Codes by which Kafka says that a member is not in the group's generation."""
     errors = kafka().KafkaError
     return errors.ILLEGAL_GENERATION, errors.UNKNOWN_MEMBER_ID
+
+
+def _may_pass(error: Any) -> bool:
+    """Whether time may mend what prevents a start: a starting broker does not know its topics."""
+    codes = kafka().KafkaError
+    unknown = codes._UNKNOWN_PARTITION, codes._UNKNOWN_TOPIC, codes.UNKNOWN_TOPIC_OR_PART
+    return passing(error) or error.code() in unknown
 
 
 def _left(deadline: float) -> float:
