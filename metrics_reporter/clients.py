@@ -81,6 +81,36 @@ def create(kind: str, properties: dict[str, Any]) -> Any:
         raise ReporterError(f"Kafka {kind.lower()} properties: {reason(error)}") from None
 
 
+def passing(error: Any) -> bool:
+    """Whether time may mend a client's error: brokers are away, or do not lead yet.
+
+    Parameters
+    ----------
+    error
+        A ``KafkaError``.
+    """
+    codes = kafka().KafkaError
+    return bool(error.retriable()) or error.code() in (
+        codes._ALL_BROKERS_DOWN,
+        codes._DESTROY_BROKER,
+        codes._RESOLVE,
+        codes._TIMED_OUT,
+        codes._TIMED_OUT_QUEUE,
+        codes._TRANSPORT,
+        codes._WAIT_COORD,
+        codes.BROKER_NOT_AVAILABLE,
+        codes.CONCURRENT_TRANSACTIONS,
+        codes.COORDINATOR_LOAD_IN_PROGRESS,
+        codes.COORDINATOR_NOT_AVAILABLE,
+        codes.LEADER_NOT_AVAILABLE,
+        codes.NETWORK_EXCEPTION,
+        codes.NOT_COORDINATOR,
+        codes.NOT_LEADER_FOR_PARTITION,
+        codes.OFFSET_NOT_AVAILABLE,
+        codes.REQUEST_TIMED_OUT,
+    )
+
+
 def reason(error: BaseException) -> str:
     """The message of a client's exception, without its wrapping."""
     inner = error.args[0] if error.args else error

@@ -8,7 +8,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from metrics_reporter.batch import RecordBatch, decode_batch
-from metrics_reporter.clients import ANSWER_TIMEOUT, MANUAL_POSITIONS, create, kafka, reason
+from metrics_reporter.clients import (
+    ANSWER_TIMEOUT,
+    MANUAL_POSITIONS,
+    create,
+    kafka,
+    passing,
+    reason,
+)
 from metrics_reporter.errors import ReporterError
 from metrics_reporter.foreign import TOPIC_FORMATS, Format
 from metrics_reporter.records import Record
@@ -125,8 +132,6 @@ class RecordReader:
     def _values(self, messages: list[Any], ends: dict[int, int]) -> Iterator[bytes | None]:
         """Values of the messages; a partition leaves `ends` once it is read to its end."""
         codes = kafka().KafkaError
-        # The client recovers from these without help, given time.
-        passing = (codes._ALL_BROKERS_DOWN, codes._TRANSPORT, codes._TIMED_OUT, codes._RESOLVE)
         for message in messages:
             error = message.error()
             if error is None:
@@ -135,7 +140,7 @@ class RecordReader:
                     ends.pop(message.partition(), None)
             elif error.code() == codes._PARTITION_EOF:
                 ends.pop(message.partition(), None)
-            elif not (error.retriable() or error.code() in passing):
+            elif not passing(error):
                 raise self._error(error.str())
 
     def _error(self, why: str) -> ReporterError:

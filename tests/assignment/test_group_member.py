@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from balancer.assignment.group import host as hosts
+from balancer.assignment.group import membership as memberships
 from balancer.assignment.group import task as tasks
 from balancer.assignment.group import word_count
 from balancer.assignment.group.changelog import INPUT_KEY, Replay, input_value, state_key
@@ -172,6 +173,9 @@ class StubMembership:
     def rebalance(self) -> None:
         pass
 
+    def waits(self) -> None:
+        pass
+
     def stop(self) -> None:
         pass
 
@@ -221,26 +225,59 @@ def running_task(
     return task
 
 
+class StubConsumer:
+    """A member of a group in which nothing happens, or whose polls fail."""
+
+    metadata = SimpleNamespace(member_id="a")
+    error: Exception | None = None
+    polls = 0
+
+    def __init__(self, **_: object) -> None:
+        pass
+
+    def subscribe(self, *_: object, **__: object) -> None:
+        pass
+
+    def poll(self, timeout_ms: int) -> None:
+        time.sleep(0.01)
+        StubConsumer.polls += 1
+        if self.error is not None:
+            raise self.error
+
+    def group_metadata(self) -> SimpleNamespace:
+        return self.metadata
+
+    def close(self, timeout_ms: int) -> None:
+        pass
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_member_outlasts_brokers_that_are_away_but_not_a_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    kafka = pytest.importorskip("kafka")
+    away, refused = kafka.errors.KafkaConnectionError, kafka.errors.GroupAuthorizationFailedError
+    monkeypatch.setattr(kafka, "KafkaConsumer", StubConsumer)
+    monkeypatch.setattr(memberships, "_POLL_MS", 1)
+    monkeypatch.setattr(StubConsumer, "polls", 0)
+    monkeypatch.setattr(StubConsumer, "error", (refused if ends else away)("no"))
+    report = MemberReport(process="process-a")
+    membership = Membership(configured(tmp_path), 1, lambda _: report, lambda *_: {}, lambda: None)
+    if ends:
+        membership._thread.join(60)
+        with pytest.raises(GroupError, match=r"group app: GroupAuthorizationFailedError: .*no"):
+            membership.poll()
+    else:
+        while StubConsumer.polls < 5:
+            assert membership.poll() == []
+            time.sleep(0.01)
+    membership.close()
+
+
 def test_while_the_topic_is_unknown_its_partitions_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kafka = pytest.importorskip("kafka")
-
-    class StubConsumer:
-        def __init__(self, **_: object) -> None:
-            pass
-
-        def subscribe(self, *_: object, **__: object) -> None:
-            pass
-
-        def poll(self, timeout_ms: int) -> None:
-            time.sleep(0.01)
-
-        def group_metadata(self) -> SimpleNamespace:
-            return SimpleNamespace(member_id="a")
-
-        def close(self, timeout_ms: int) -> None:
-            pass
 
     def assign(
         leader: str, joined: Sequence[Joined], partitions: Sequence[int]
@@ -275,23 +312,7 @@ def test_a_member_commits_in_the_generation_that_it_has_joined(
 ) -> None:
     kafka = pytest.importorskip("kafka")
     found = SimpleNamespace(member_id="a", generation_id=7)
-
-    class StubConsumer:
-        def __init__(self, **_: object) -> None:
-            pass
-
-        def subscribe(self, *_: object, **__: object) -> None:
-            pass
-
-        def poll(self, timeout_ms: int) -> None:
-            time.sleep(0.01)
-
-        def group_metadata(self) -> SimpleNamespace:
-            return found
-
-        def close(self, timeout_ms: int) -> None:
-            pass
-
+    monkeypatch.setattr(StubConsumer, "metadata", found)
     monkeypatch.setattr(kafka, "KafkaConsumer", StubConsumer)
     report = MemberReport(process="process-a")
     membership = Membership(configured(tmp_path), 1, lambda _: report, lambda *_: {}, lambda: None)
@@ -582,6 +603,132 @@ def test_a_start_has_one_deadline(
         time.sleep(0.01)
     task.close()
     assert allowed == [16, 4, 1]
+
+
+@pytest.mark.parametrize("code", ["_DESTROY_BROKER", "_TRANSPORT", "_UNKNOWN_PARTITION"])
+def test_a_start_is_tried_again_while_brokers_are_away(
+    tmp_path: Path, executor: ThreadPoolExecutor, code: str
+) -> None:
+    error = confluent_kafka.KafkaError(getattr(confluent_kafka.KafkaError, code))
+    calls: list[str] = []
+
+    def fails_twice(name: str) -> None:
+        calls.append(name)
+        if calls.count(name) <= 2:
+            raise confluent_kafka.KafkaException(error)
+
+    class AwayWriter(StubWriter):
+        def begin(self, deadline: float) -> None:
+            fails_twice("begin")
+
+    class AwayReader(StubReader):
+        def end(self, partition: int, timeout: float) -> int:
+            fails_twice("end")
+            return 7
+
+    configs = configured(tmp_path)
+    changelog: Any = AwayReader(Broker(), configs.changelog_topic)
+    writer: Any = AwayWriter(Broker())
+    store, may = StateStore(tmp_path / "0_0"), iter([True, False, True, True])
+    task = tasks.ActiveTask(
+        configs, FIRST, "p", store, writer, changelog, WordCount(), executor, lambda: next(may)
+    )
+    while (end := task.restored_up_to()) is None:
+        time.sleep(0.01)
+    # Each time it begins it asks whether it may; once it has begun, it goes on.
+    assert (end, calls, list(may)) == (7, ["begin"] * 3 + ["end"] * 3, [])
+    task.close()
+
+
+def test_a_start_that_kafka_refuses_is_not_tried_again(
+    tmp_path: Path, executor: ThreadPoolExecutor
+) -> None:
+    refused = confluent_kafka.KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+    class RefusedWriter(StubWriter):
+        def begin(self, deadline: float) -> None:
+            raise confluent_kafka.KafkaException(confluent_kafka.KafkaError(refused))
+
+    configs = configured(tmp_path)
+    changelog: Any = StubReader(Broker(), configs.changelog_topic)
+    writer: Any = RefusedWriter(Broker())
+    store = StateStore(tmp_path / "0_0")
+    task = tasks.ActiveTask(
+        configs, FIRST, "p", store, writer, changelog, WordCount(), executor, lambda: True
+    )
+    wait([task._starting])
+    with pytest.raises(GroupError, match=r"task 0_0: cannot start: .*authorization"):
+        task.restored_up_to()
+    task.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "attempts"), [("NOT_COORDINATOR", 60), ("TOPIC_AUTHORIZATION_FAILED", 3)]
+)
+def test_a_member_gives_up_after_a_time_if_brokers_are_away_and_at_once_if_they_refuse(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    executor: ThreadPoolExecutor,
+    code: str,
+    attempts: int,
+) -> None:
+    broker, clock = Broker(b"a"), Clock()
+    following = Following(broker, tmp_path, monkeypatch, executor)
+    monkeypatch.setattr(hosts, "time", clock)
+    error = confluent_kafka.KafkaError(getattr(confluent_kafka.KafkaError, code))
+    tried = 0
+
+    class AwayProducer(StubProducer):
+        def commit_transaction(self, timeout: float) -> None:
+            nonlocal tried
+            tried += 1
+            clock.sleep(0.5)
+            raise confluent_kafka.KafkaException(error)
+
+    def away_writer(*_: object) -> Any:
+        writer = StubWriter(broker)
+        writer.producer = AwayProducer(broker)
+        return writer
+
+    monkeypatch.setattr(hosts, "Writer", away_writer)
+    following.follow()
+
+    def go_on() -> None:
+        while True:
+            following.run_task()
+            time.sleep(0.002)
+            following.host._process()
+
+    with pytest.raises(GroupError, match="task 0_0: cannot commit: "):
+        go_on()
+    assert abs(tried - attempts) <= 3
+    assert broker.log == []
+    following.host._drop([FIRST], commit=False)
+    following.host._directory.close()
+
+
+def test_who_waits_for_kafka_is_not_stuck(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: ThreadPoolExecutor
+) -> None:
+    broker, released = Broker(b"a"), threading.Event()
+    following = Following(broker, tmp_path, monkeypatch, executor)
+    monkeypatch.setattr(hosts, "_SIGN_OF_LIFE_SECONDS", 0.01)
+
+    class SlowProducer(StubProducer):
+        def commit_transaction(self, timeout: float) -> None:
+            assert released.wait(60)
+
+    following.membership.waits = released.set  # type: ignore[method-assign]
+    following.follow()
+    following.run_task()
+    active = following.host._copies[FIRST].active
+    assert active is not None
+    active._writer.producer = SlowProducer(broker)
+    time.sleep(0.002)
+    following.host._process()
+    assert released.is_set()
+    following.host._drop([FIRST], commit=False)
+    following.host._directory.close()
 
 
 def test_a_task_that_is_given_up_before_its_start_ended_says_so(

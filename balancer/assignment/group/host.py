@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +23,7 @@ from balancer.assignment.group.messages import MemberReport
 from balancer.assignment.group.processing import Processor, Record
 from balancer.assignment.group.reader import PartitionReader
 from balancer.assignment.group.store import StateStore
-from balancer.assignment.group.task import ActiveTask, Fenced, Outdated, Writer
+from balancer.assignment.group.task import ActiveTask, Fenced, Outdated, Unanswered, Writer
 from balancer.assignment.group.topics import Topics
 from balancer.assignment.state import TaskId
 
@@ -33,8 +33,10 @@ log = logging.getLogger(__name__)
 # broker's clock dates them, so that members can be compared.
 CHANGELOG_CONFIG = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
 
-# Transactions of a task that may fail in succession before the member gives up.
+# Transactions of a task that Kafka may refuse in succession before the member gives up.
 _ATTEMPTS = 3
+# Seconds between two signs of life while answers of Kafka are awaited.
+_SIGN_OF_LIFE_SECONDS = 1.0
 
 
 @dataclass
@@ -47,6 +49,8 @@ class Copy:
     writer: Writer | None = None
     active: ActiveTask | None = None
     failures: int = 0
+    # Since when brokers have not answered (monotonic seconds).
+    unanswered_since: float | None = None
 
 
 class Host:
@@ -255,6 +259,7 @@ class Host:
                     else self._executor.submit(active.commit, generation, deadline)
                 )
                 ending.append((task, copy, active, done))
+        self._await([done for *_, done in ending if done is not None])
         for task, copy, active, done in ending:
             was_running = active.running
             try:
@@ -340,10 +345,11 @@ class Host:
             if copy.active is not None and copy.active.running and copy.active.commit_due
             if generation is not None
         ]
+        self._await([done for *_, done in due])
         for task, copy, done in due:
             try:
                 done.result()
-                copy.failures = 0
+                copy.failures, copy.unanswered_since = 0, None
             except Outdated as error:
                 # The assignment of the group's generation, or the loss of membership, arrives.
                 log.debug("task %s: commits later: %s", task, error)
@@ -356,14 +362,28 @@ class Host:
                 self._deactivate([task], commit=False)
                 self._membership.rebalance()
             except GroupError as error:
-                copy.failures += 1
-                if copy.failures >= _ATTEMPTS:
+                if self._gives_up(copy, error):
                     raise
                 log.warning("%s; starting it again", error)
                 self._deactivate([task], commit=False)
                 self._activate(task, copy)
         if not batch.messages and not batch.ends:
             time.sleep(0.01)
+
+    def _gives_up(self, copy: Copy, error: GroupError) -> bool:
+        """Whether a task that could not commit is not to be started again."""
+        if isinstance(error, Unanswered):
+            now = time.monotonic()
+            since = now if copy.unanswered_since is None else copy.unanswered_since
+            copy.unanswered_since = since
+            return now - since > self._configs.task_timeout_ms / 1000
+        copy.failures += 1
+        return copy.failures >= _ATTEMPTS
+
+    def _await(self, answers: Sequence[Future[None]]) -> None:
+        """Wait for answers of Kafka; the member is not taken to be stuck meanwhile."""
+        while wait(answers, _SIGN_OF_LIFE_SECONDS).not_done:
+            self._membership.waits()
 
     def _clean(self) -> None:
         """Delete old state that no copy uses."""

@@ -138,10 +138,19 @@ class Membership:
 
     def _take_part(self) -> None:
         """Poll until the end. A join that ends between two polls is begun again: so they wait."""
+        from kafka.errors import KafkaError
+
         longest = self._configs.rebalance_timeout_ms
         try:
             while not self._closing:
-                self._consumer.poll(timeout_ms=_POLL_MS)
+                try:
+                    self._consumer.poll(timeout_ms=_POLL_MS)
+                except KafkaError as error:
+                    if not error.retriable:
+                        raise
+                    # Brokers are away: how long a task may wait for them ends the wait.
+                    log.debug("group %s: %s", self._configs.application_id, error)
+                    time.sleep(_POLL_MS / 1000)
                 if time.monotonic() - self._polled > longest / 1000:
                     # Others can do what this member has stopped doing.
                     self._closing = True
@@ -167,6 +176,10 @@ class Membership:
         while not self._arrived.empty():
             arrived.append(self._arrived.get())
         return arrived
+
+    def waits(self) -> None:
+        """The member is not stuck: it waits for an answer of Kafka, which has a deadline."""
+        self._polled = time.monotonic()
 
     def rebalance(self) -> None:
         """Join again: if this is the leader, or it has news, the group rebalances."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from balancer.assignment.group.errors import GroupError
-from metrics_reporter.clients import MANUAL_POSITIONS, create, kafka
+from metrics_reporter.clients import MANUAL_POSITIONS, create, kafka, passing
 
 
 @dataclass
@@ -40,7 +41,8 @@ class PartitionReader:
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         self._topic, self._kafka = topic, kafka()
-        self._partitions: set[int] = set()
+        # The offset from which each partition is read next.
+        self._positions: dict[int, int] = {}
         self._consumer = create(
             "Consumer",
             {
@@ -61,13 +63,13 @@ class PartitionReader:
     def add(self, partition: int, offset: int) -> None:
         """Read a partition from an offset; 0 stands for the first there is."""
         at = offset or self._kafka.OFFSET_BEGINNING
-        self._partitions.add(partition)
+        self._positions[partition] = offset
         self._consumer.incremental_assign([self._kafka.TopicPartition(self._topic, partition, at)])
 
     def remove(self, partition: int) -> None:
         """Do not read a partition any longer."""
-        if partition in self._partitions:
-            self._partitions.discard(partition)
+        if partition in self._positions:
+            del self._positions[partition]
             self._consumer.incremental_unassign(
                 [self._kafka.TopicPartition(self._topic, partition)]
             )
@@ -81,20 +83,22 @@ class PartitionReader:
             If the topic cannot be read.
         """
         batch = Batch()
-        if not self._partitions:
+        if not self._positions:
             return batch
         errors = self._kafka.KafkaError
         messages: Sequence[Any] = self._consumer.consume(maximum, timeout)
         for message in messages:
             partition, error = message.partition(), message.error()
             if error is None:
-                if partition in self._partitions:
+                # After a change of leaders a client may return a message once more.
+                if message.offset() >= self._positions.get(partition, math.inf):
+                    self._positions[partition] = message.offset() + 1
                     batch.messages.setdefault(partition, []).append(message)
             elif error.code() == errors._PARTITION_EOF:
                 batch.ends[partition] = message.offset()
             elif error.code() in (errors._AUTO_OFFSET_RESET, errors.OFFSET_OUT_OF_RANGE):
                 batch.missing.add(partition)
-            else:
+            elif not passing(error):
                 raise GroupError(f"topic {self._topic}: {error.str()}")
         return batch
 

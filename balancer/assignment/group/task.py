@@ -17,7 +17,7 @@ from balancer.assignment.group.processing import Processor, Record, State
 from balancer.assignment.group.reader import PartitionReader
 from balancer.assignment.group.store import StateStore
 from balancer.assignment.state import TaskId
-from metrics_reporter.clients import create, kafka, reason
+from metrics_reporter.clients import create, kafka, passing, reason
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,10 @@ class Outdated(Exception):
     def __init__(self, reason: str, seconds: float) -> None:
         super().__init__(reason)
         self.seconds = seconds
+
+
+class Unanswered(GroupError):
+    """Brokers are away, or do not lead yet: the same may succeed later."""
 
 
 class Writer:
@@ -152,11 +156,19 @@ class ActiveTask:
         None if this member has lost the task: what is shut out would be the rightful owner.
         """
         deadline = time.monotonic() + self._configs.task_timeout_ms / 1000
-        while not self._may_begin():
+        begun = False
+        while True:
+            try:
+                if not begun and self._may_begin():
+                    self._writer.begin(deadline)
+                    begun = True
+                if begun:
+                    return self._changelog.end(self.task.partition, _left(deadline))
+            except kafka().KafkaException as error:
+                if time.monotonic() > deadline or not _may_pass(error.args[0]):
+                    raise
             if self._closed.wait(_LOOK_AGAIN_SECONDS) or time.monotonic() > deadline:
                 return None
-        self._writer.begin(deadline)
-        return self._changelog.end(self.task.partition, _left(deadline))
 
     def restored_up_to(self) -> int | None:
         """The offset of the changelog at which the task can run; None while it is not known.
@@ -242,8 +254,10 @@ class ActiveTask:
         Outdated
             If the group is no longer in this generation: nothing was written. A member that is
             still assigned the task commits the same in a later one.
+        Unanswered
+            If brokers are away: it is not known whether Kafka has accepted the transaction.
         GroupError
-            If Kafka does not accept the transaction, or it is not known whether it did.
+            If Kafka does not accept it.
         """
         self._last_commit = time.monotonic()
         if not self.running or self.next_offset == self.store.input_offset:
@@ -293,7 +307,8 @@ class ActiveTask:
             code = error.args[0]
             if code.code() in (module.KafkaError._FENCED, module.KafkaError.INVALID_PRODUCER_EPOCH):
                 raise Fenced from None
-            raise GroupError(f"task {self.task}: cannot commit: {reason(error)}") from None
+            kind = Unanswered if passing(code) else GroupError
+            raise kind(f"task {self.task}: cannot commit: {reason(error)}") from None
         self._outdated_since = None
         if not delivered:
             raise GroupError(f"task {self.task}: a transaction ended without its last record")
@@ -335,6 +350,13 @@ def _outdated() -> tuple[int, ...]:
     """Codes by which Kafka says that a member is not in the group's generation."""
     errors = kafka().KafkaError
     return errors.ILLEGAL_GENERATION, errors.UNKNOWN_MEMBER_ID
+
+
+def _may_pass(error: Any) -> bool:
+    """Whether time may mend what prevents a start: a starting broker does not know its topics."""
+    codes = kafka().KafkaError
+    unknown = codes._UNKNOWN_PARTITION, codes._UNKNOWN_TOPIC, codes.UNKNOWN_TOPIC_OR_PART
+    return passing(error) or error.code() in unknown
 
 
 def _left(deadline: float) -> float:
