@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from itertools import pairwise
 
 import numpy as np
@@ -72,6 +72,13 @@ def _least_loaded(draft: Draft, tasks: Ints) -> Ints:
     copies = draft.configs.num_standby_replicas
     found: list[int] = []
     for own in draft.active[tasks].tolist():
+        if copies == 1 and queue[0][1] != own:
+            # The usual case in one step of the heap.
+            instance = queue[0][1]
+            found.append(instance)
+            count[instance] += 1
+            heapreplace(queue, (count[instance] / threads[instance], instance))
+            continue
         taken = [heappop(queue) for _ in range(copies)]
         for place, (_, instance) in enumerate(taken):
             if instance == own:
