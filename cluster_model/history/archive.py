@@ -207,7 +207,9 @@ def read_archive(
         asked = f" from {low or 'the beginning'} to {'the end' if end_ms is None else high}"
         raise HistoryError(f"archive {path}: no records{asked} found; {held}")
     paths = [store.at(f"{day.path}/{b.name}") for day in chosen for b in day.kept]
-    return _read(spark, store, paths).select(*DECODED.names)
+    # How many messages a run of Spark took at once says nothing about when they arrived.
+    found = _read(spark, store, paths).withColumn("batch", f.lit(None).cast("long"))
+    return found.select(*DECODED.names)
 
 
 def compact(

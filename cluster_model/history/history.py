@@ -160,7 +160,7 @@ class History:
             partition_sums=partition_sums(judged.partitions).persist(StorageLevel.DISK_ONLY),
             broker_sums=broker_sums(judged.brokers).persist(StorageLevel.DISK_ONLY),
             sizes=sizes(judged.partitions).persist(StorageLevel.DISK_ONLY),
-            traffic=traffic_sums(own, judged.partitions).persist(StorageLevel.DISK_ONLY),
+            traffic=traffic_sums(own, judged.partitions, window_ms).persist(StorageLevel.DISK_ONLY),
             quarantine=judged.quarantine,
             further=further_sums(judged).persist(StorageLevel.DISK_ONLY),
             window_ms=window_ms,

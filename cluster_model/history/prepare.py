@@ -113,7 +113,7 @@ def prepare(
         _write(partition_sums(judged.partitions), store.at("cells"), started)
         _write(broker_sums(judged.brokers), store.at("broker_cells"), started)
         _write(sizes(judged.partitions), store.at("sizes"), started)
-        _write(traffic_sums(records, judged.partitions), store.at("traffic"), started)
+        _write(traffic_sums(records, judged.partitions, window_ms), store.at("traffic"), started)
         _write(further_sums(judged), store.at("further"), started)
         _write(judged.quarantine, store.at("quarantine"), F.col("arrived_ms"))
         counted = judged.outcomes.groupBy(CLUSTER, "reason").count().collect()

@@ -47,7 +47,7 @@ def read_json_lines(
     A line has the fields of :class:`metrics_reporter.Record`: ``time_ms``, ``broker`` and
     ``metrics``, and ``topic``, ``partition`` and ``underscored`` where needed. Optional
     are ``arrived_ms`` (time of arrival; by default its time), ``batch`` (lines with
-    equal numbers arrived at once; by default the time of arrival) and ``cluster``.
+    equal numbers arrived at once) and ``cluster``.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def read_json_lines(
     other = f.transform_values(unnamed, lambda _, v: f.coalesce(v, f.lit(0.0)))
     columns = {
         CLUSTER: f.coalesce(r[CLUSTER], f.lit(cluster)),
-        "batch": f.coalesce(r.batch, arrived),
+        "batch": r.batch,
         "arrived_ms": arrived,
         "source_partition": f.lit(0),
         "source_offset": f.xxhash64("value"),
@@ -231,7 +231,7 @@ def as_messages(kept: DataFrame, cluster: str, what: str) -> DataFrame:
     arrived = first("arrived_ms", otherwise=f.unix_millis("timestamp"))
     found = {
         CLUSTER: first(CLUSTER, otherwise=f.lit(cluster)),
-        "batch": first("batch", otherwise=arrived),
+        "batch": first("batch", otherwise=f.lit(None)),
         "arrived_ms": arrived,
         "source_partition": first("source_partition", "partition", otherwise=f.lit(0)),
         "source_offset": first("source_offset", "offset", otherwise=f.xxhash64("value")),
