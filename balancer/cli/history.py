@@ -28,7 +28,6 @@ from balancer.cli.terminal import LONGEST, Command, CommandError, check_outputs,
 from balancer.composition.client import client_properties, java_properties
 from balancer.composition.source import KafkaSource
 from balancer.controller import Redactor
-from cluster_model import Snapshot
 from metrics_reporter.quantities import plural
 
 if TYPE_CHECKING:
@@ -124,7 +123,7 @@ def archive(
         look = _metadata(
             metadata,
             cluster,
-            KafkaSource(bootstrap_server, capacity, known, None, timeout, warn).read,
+            KafkaSource(bootstrap_server, capacity, known, None, timeout, warn),
         )
         look()
         spark = start_spark(master, conf, kafka=True, delta=True)
@@ -228,7 +227,7 @@ history.command("prepare", cls=Command)(prepare)
 history.command("snapshot", cls=Command)(snapshot)
 
 
-def _metadata(path: Path | None, cluster: str, see: Callable[[], Snapshot]) -> Callable[[], None]:
+def _metadata(path: Path | None, cluster: str, source: KafkaSource) -> Callable[[], None]:
     """A function that reads the cluster and logs what changed."""
     if path is None:
         return lambda: None
@@ -237,8 +236,8 @@ def _metadata(path: Path | None, cluster: str, see: Callable[[], Snapshot]) -> C
     log = MetadataLog(path, cluster=cluster)
 
     def look() -> None:
-        seen = see()
-        log.append(time.time_ns() // 1_000_000, seen)
+        seen, ids = source.read(), source.topic_ids()
+        log.append(time.time_ns() // 1_000_000, seen, ids)
 
     return look
 
