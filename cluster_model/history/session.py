@@ -41,7 +41,8 @@ _DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
+    # A failure is reported in one sentence, without the traces of every task that met it.
+    "spark.log.level": "FATAL",
 }
 # Names of Delta Lake's extension and catalog, which belong together.
 _EXTENSIONS, _CATALOG = "spark.sql.extensions", "spark.sql.catalog.spark_catalog"

@@ -110,6 +110,8 @@ def histories(
         )
     )
     judged = judge(records, metadata, window_ms=WINDOW, windows=WINDOWS).persist()
+    # The newest window is kept for each interval of arrival, not for each message.
+    assert judged.arrivals.count() * 5 < records.count()
     tables = {
         "rates": partition_sums(judged.partitions),
         "brokers": broker_sums(judged.brokers),

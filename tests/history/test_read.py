@@ -36,6 +36,10 @@ BAD = [
     "[1]",
     '"text"',
     "half a li",
+    '{"time_ms": 5, "broker": 1, "metrics": {"cpu": 3}} and more',
+    '{"time_ms": 5, "broker": 1, "metrics": {"cpu": 3}}{"time_ms": 6}',
+    '{"time_ms": 5, "broker": 1, "metrics": {"cpu": 3}}, {"time_ms": 6}',
+    '{"time_ms": 5, "broker": 1, "metrics": {"cpu": 3}}]',
 ]
 
 
