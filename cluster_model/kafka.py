@@ -196,6 +196,25 @@ def read_cluster(
 Ask = Callable[[Callable[[Any], Any]], Any]
 
 
+def topic_ids(
+    bootstrap_servers: str | Sequence[str],
+    client_properties: Mapping[str, str] | None = None,
+    *,
+    timeout: float = 30.0,
+) -> dict[str, str]:
+    """Ids of topics by name, of those that have one. A topic that is created again has another.
+
+    Raises
+    ------
+    KafkaSourceError
+        If the brokers do not answer, or refuse.
+    """
+    with admin_client(bootstrap_servers, client_properties, timeout=timeout) as ask:
+        topics = ask(lambda admin: admin.describe_topics())
+    ids = ((topic["name"], topic.get("topic_id")) for topic in topics)
+    return {name: str(id_) for name, id_ in ids if id_ and getattr(id_, "int", 1)}
+
+
 @contextmanager
 def admin_client(
     bootstrap_servers: str | Sequence[str],

@@ -92,6 +92,6 @@ def spark() -> Iterator[SparkSession]:
     """One session for all tests, because starting one takes longer than most of them."""
     from cluster_model.history.session import spark_session
 
-    found = spark_session("local[2]")
+    found = spark_session("local[2]", delta=True)
     yield found
     found.stop()

@@ -37,7 +37,6 @@ from balancer.cli.terminal import (
 from balancer.composition.client import client_properties, java_properties
 from balancer.composition.source import KafkaSource
 from balancer.controller import Redactor
-from cluster_model import Snapshot
 from metrics_reporter.quantities import plural
 
 if TYPE_CHECKING:
@@ -114,7 +113,7 @@ def archive(
     conf: Properties = None,
     json: AsJson = False,
 ) -> None:
-    """Archive a metrics topic to Parquet, each message exactly once, even across crashes.
+    """Archive a metrics topic to a Delta table, each message exactly once, even across crashes.
 
     It continues where the last run ended. SIGTERM or Ctrl-C ends it.
 
@@ -134,10 +133,10 @@ def archive(
         look = _metadata(
             metadata,
             cluster,
-            KafkaSource(bootstrap_server, capacity, known, None, timeout, warn).read,
+            KafkaSource(bootstrap_server, capacity, known, None, timeout, warn),
         )
         look()
-        spark = start_spark(master, conf, kafka=True)
+        spark = start_spark(master, conf, kafka=True, delta=True)
         from cluster_model.history.archive import archive_topic
         from cluster_model.history.read import kafka_sentences
 
@@ -173,12 +172,13 @@ def compact(
 ) -> None:
     """Merge the small files of each day of an archive into a few large ones.
 
-    May run while the topic is being archived.
+    May run while the topic is being archived, and be interrupted. The small files stay for a week,
+    for commands that are reading them.
 
     Example: `counterpoise history compact metrics-archive`
     """
     size = max(1, int(byte_count("--file-size", file_size)))
-    spark = start_spark(master, conf)
+    spark = start_spark(master, conf, delta=True)
     from cluster_model.history import archive as archives
 
     done = archives.compact(spark, archive, clusters=cluster, file_bytes=size)
@@ -209,9 +209,11 @@ def expire(
 ) -> None:
     """Remove the days of an archive that are older than the given number of days.
 
+    Their space is free after another week, at the next removal.
+
     Example: `counterpoise history expire metrics-archive --keep-days 90`
     """
-    spark = start_spark(master, conf)
+    spark = start_spark(master, conf, delta=True)
     from cluster_model.history import archive as archives
 
     before_ms = time.time_ns() // 1_000_000 - keep_days * DAY_MS
@@ -224,12 +226,35 @@ def expire(
     out().print(f"{plural(len(gone), 'day')} removed", markup=False)
 
 
+@history.command("export", cls=Command)
+def export(
+    archive: Archive,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="DIR", help="Directory to write; a new one.")
+    ],
+    cluster: Clusters = None,
+    master: Master = None,
+    conf: Properties = None,
+) -> None:
+    """Copy an archive to plain Parquet, by cluster and day, for other tools.
+
+    The copy is an archive too, without transactions.
+
+    Example: `counterpoise history export metrics-archive -o metrics-parquet`
+    """
+    spark = start_spark(master, conf, delta=True)
+    from cluster_model.history import archive as archives
+
+    days = archives.export(spark, archive, output, clusters=cluster)
+    out().print(f"{plural(days, 'day')} exported to {output}", markup=False)
+
+
 history.command("backtest", cls=Command)(backtest)
 history.command("prepare", cls=Command)(prepare)
 history.command("snapshot", cls=Command)(snapshot)
 
 
-def _metadata(path: Path | None, cluster: str, see: Callable[[], Snapshot]) -> Callable[[], None]:
+def _metadata(path: Path | None, cluster: str, source: KafkaSource) -> Callable[[], None]:
     """A function that reads the cluster and logs what changed."""
     if path is None:
         return lambda: None
@@ -238,8 +263,8 @@ def _metadata(path: Path | None, cluster: str, see: Callable[[], Snapshot]) -> C
     log = MetadataLog(path, cluster=cluster)
 
     def look() -> None:
-        seen = see()
-        log.append(time.time_ns() // 1_000_000, seen)
+        seen, ids = source.read(), source.topic_ids()
+        log.append(time.time_ns() // 1_000_000, seen, ids)
 
     return look
 

@@ -136,10 +136,11 @@ def backtest(
     spark = start_spark(master, conf)
     from cluster_model.history.history import History
     from cluster_model.history.metadata import load_metadata
+    from cluster_model.history.read import sentences
 
     history = History.open(spark, prepared, load_metadata(metadata, cluster=cluster))
     began = time.monotonic()
-    with working("replaying"):
+    with working("replaying"), sentences(f"prepared history {prepared}"):
         if first_ms is None or end_ms is None:
             first, end = history.range()
             first_ms = first if first_ms is None else first_ms

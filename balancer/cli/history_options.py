@@ -71,7 +71,11 @@ MeasuredCapacities = Annotated[
 
 
 def start_spark(
-    master: str | None, properties: Sequence[str] | None, *, kafka: bool = False
+    master: str | None,
+    properties: Sequence[str] | None,
+    *,
+    kafka: bool = False,
+    delta: bool = False,
 ) -> SparkSession:
     """Start the Spark session that the options describe.
 
@@ -80,7 +84,7 @@ def start_spark(
     CommandError
         If a property has no value.
     HistoryError
-        If Spark, Java or the connector is missing.
+        If Spark, Java, the connector or Delta Lake is missing.
     """
     config = {}
     for text in properties or ():
@@ -92,4 +96,4 @@ def start_spark(
         config[name.strip()] = value.strip()
     from cluster_model.history.session import spark_session
 
-    return spark_session(master, kafka=kafka, config=config)
+    return spark_session(master, kafka=kafka, delta=delta, config=config)

@@ -79,7 +79,7 @@ def prepare(
         if Path(output).resolve() in path.resolve().parents:
             raise CommandError(f"--output: {output} found, which holds {name}, another expected")
     further = [*as_capacities(capacity).follower_shares]
-    spark = start_spark(master, conf)
+    spark = start_spark(master, conf, delta=format == "archive")
     from pyspark.sql import functions as F
 
     from cluster_model.history import prepare as preparing

@@ -102,10 +102,11 @@ def snapshot(
     spark = start_spark(master, conf)
     from cluster_model.history.history import History
     from cluster_model.history.metadata import load_metadata
+    from cluster_model.history.read import sentences
 
     log = load_metadata(metadata, cluster=cluster)
     history = History.open(spark, prepared, log, measured=measured)
-    with working("reading the history"):
+    with working("reading the history"), sentences(f"prepared history {prepared}"):
         found = history.snapshot(at_ms, horizon_ms, statistic, cpu=cpu, min_ratio=min_ratio)
         forecast = history.forecast(at_ms, horizon_ms) if statistic == "forecast" else None
         regressed = cpu == "regression" or statistic != "mean"

@@ -108,6 +108,12 @@ class KafkaSource:
         )
         return attributes.applied(found, self.notice)
 
+    def topic_ids(self) -> dict[str, str]:
+        """Ids of topics by name, of those that have one."""
+        from cluster_model.kafka import topic_ids
+
+        return topic_ids(self.bootstrap, self.properties, timeout=self.timeout)
+
     def measured(self) -> tuple[Snapshot, Distrust]:
         """The cluster with its measured loads, and the loads that no plan may rely on."""
         found = self.read()

@@ -1,67 +1,56 @@
-"""Archives a metrics topic in Parquet, by cluster and day, each message exactly once.
+"""Archives a metrics topic in a table of Delta Lake, each message exactly once.
 
 Below the archive's directory::
 
-    records/cluster=C/day=D/batches=7/...      messages of batch 7 of the stream
-    records/cluster=C/day=D/batches=3-9/...    batches 3 to 9, after compaction
-    checkpoints/cluster=C/TOPIC/...            Spark's progress in the topic
+    messages/                              the table, partitioned by cluster and day
+    checkpoints/cluster=C/TOPIC/...        Spark's progress in the topic
+    records/cluster=C/day=D/batches=N/...  plain Parquet: exports, and archives of earlier versions
 
-The day is the UTC day on which messages arrived, so a past day stays as it is,
-except for delayed batches. A batch that is repeated after a crash has the same messages
-and replaces its directories, each of which appears atomically. Directories whose batches
-are covered by a directory of more batches no longer count, so a compaction is a single
-rename. Both need a file system with atomic directory renames, such as local ones and HDFS.
+The day is the UTC day on which messages arrived. A batch becomes visible as a whole, and one
+that is repeated after a crash has no effect. Compaction and removal are transactions of the
+table too, so that none of them depends on renames, and readers see the state before or after.
+Plain Parquet goes on to be read next to the table, and is never rewritten.
 """
 
 from __future__ import annotations
 
-import time
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import date, timedelta
-from math import ceil
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 from pyspark.sql.streaming.query import StreamingQuery
 
 from cluster_model.history.decode import decode
-from cluster_model.history.errors import HistoryError
+from cluster_model.history.errors import HistoryError, sentence
 from cluster_model.history.read import as_messages, kafka_sentences, topic_options
 from cluster_model.history.schema import CLUSTER, DAY, DECODED, DEFAULT_CLUSTER
+from cluster_model.history.session import delta_artifact
 from cluster_model.history.store import Store
 from metrics_reporter import Format
 from metrics_reporter.foreign import TOPIC_FORMATS
 
-RECORDS, CHECKPOINTS, BATCHES = "records", "checkpoints", "batches"
+MESSAGES, RECORDS, CHECKPOINTS, BATCHES = "messages", "records", "checkpoints", "batches"
 DAY_MS = 86_400_000
 
-_COMPACTING, _EXPIRED = ".compacting", ".expired-"
-# Age at which the leftovers of a writer are abandoned.
-_LEFTOVER_MS = DAY_MS
-# The remaining columns are in the names of the directories.
+_IDENTITY = (CLUSTER, "batch", "source_partition", "source_offset")
+# In plain Parquet the remaining columns are in the names of the directories.
 _STORED = t.StructType(
     [
         *(k for k in DECODED.fields if k.name != CLUSTER),
         *(t.StructField(name, t.StringType()) for name in (CLUSTER, DAY, BATCHES)),
     ]
 )
-
-
-class _Batches(NamedTuple):
-    """A directory of batches: the first, the last, and its name."""
-
-    first: int
-    last: int
-    name: str
-
-    def covers(self, other: _Batches) -> bool:
-        """Whether this includes all batches of the other."""
-        within = self.first <= other.first and other.last <= self.last
-        return within and self != other and "-" in self.name
+# Spark lists directories with up to 10,000 tasks, most of them empty in an archive.
+_MAINTENANCE = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "32"}
 
 
 class Compaction(NamedTuple):
@@ -120,11 +109,10 @@ def archive_topic(
     Raises
     ------
     HistoryError
-        If the session has no Kafka connector, if the archive has another topic of the
-        cluster, or if it has records of the cluster without Spark's progress.
+        If the session has no Kafka connector or no Delta Lake, if the archive has another topic
+        of the cluster, or if it has records of the cluster without Spark's progress.
     """
-    store = Store(spark, str(path))
-    checkpoint = _checkpoint(store, cluster, topic)
+    checkpoint = _checkpoint(spark, Store(spark, str(path)), cluster, topic)
     options = topic_options(bootstrap, topic, client)
     options["maxOffsetsPerTrigger"] = str(max_messages)
     options["failOnDataLoss"] = str(not allow_gaps).lower()
@@ -132,7 +120,7 @@ def archive_topic(
 
     def write(messages: DataFrame, batch: int) -> None:
         rows = as_messages(messages.withColumn("batch", f.lit(batch)), cluster, f"topic {topic}")
-        write_batch(decode(rows, format), str(path), batch)
+        write_batch(decode(rows, format), str(path), batch, writer=_stream(spark, checkpoint))
 
     with kafka_sentences(bootstrap, topic):
         stream = spark.readStream.format("kafka").options(**options).load()
@@ -144,25 +132,29 @@ def archive_topic(
         return writer.start()
 
 
-def write_batch(rows: DataFrame, path: str, batch: int) -> None:
-    """Write a batch to the archive, replacing any earlier attempt.
+def write_batch(rows: DataFrame, path: str, batch: int, *, writer: str = "batches") -> None:
+    """Write a batch to the archive, in one transaction.
 
     Parameters
     ----------
     rows
-        The table DECODED; the rows must be the same each time the batch is written.
+        The table DECODED.
     path
         The archive.
     batch
-        Number of the batch; larger than those before it.
+        Number of the batch. One that is not larger than the writer's last has no effect: it was
+        written before.
+    writer
+        Who numbers the batches.
     """
     # A clock may give any date, and none may prevent a batch from being written.
     last = f.lit((date.max - date(1970, 1, 1)).days)
     days = f.least(f.greatest(f.floor(f.col("arrived_ms") / DAY_MS), f.lit(0)), last).cast("int")
-    placed = rows.withColumn(DAY, f.date_add(f.lit("1970-01-01").cast("date"), days))
-    placed.withColumn(BATCHES, f.lit(str(batch))).write.mode("overwrite").option(
-        "partitionOverwriteMode", "dynamic"
-    ).partitionBy(CLUSTER, DAY, BATCHES).parquet(f"{path}/{RECORDS}")
+    day = f.date_add(f.lit("1970-01-01").cast("date"), days).cast("string")
+    with _sentences(path):
+        rows.withColumn(DAY, day).write.format("delta").mode("append").options(
+            mergeSchema="true", txnAppId=writer, txnVersion=batch
+        ).partitionBy(CLUSTER, DAY).save(f"{path}/{MESSAGES}")
 
 
 def read_archive(
@@ -196,18 +188,20 @@ def read_archive(
     HistoryError
         If there is no archive, no such cluster, or nothing in that time.
     """
-    store = Store(spark, str(path))
-    days = list(_days(store, clusters))
     low = "" if first_ms is None else _day(first_ms - DAY_MS)
     high = "9" * 10 if end_ms is None else _day(end_ms - 1 + DAY_MS)
-    chosen = [day for day in days if low <= day.name <= high]
-    if not chosen:
-        have = sorted(day.name for day in days)
-        held = f"it holds {have[0]} to {have[-1]}" if have else "it holds none"
-        asked = f" from {low or 'the beginning'} to {'the end' if end_ms is None else high}"
-        raise HistoryError(f"archive {path}: no records{asked} found; {held}")
-    paths = [store.at(f"{day.path}/{b.name}") for day in chosen for b in day.kept]
-    return _read(spark, store, paths).select(*DECODED.names)
+    store = Store(spark, str(path))
+    with _sentences(path):
+        held = _held(spark, store, clusters)
+        chosen = [day for day in held if low <= day[1] <= high]
+        if not chosen:
+            have = sorted(day for _, day in held)
+            holds = f"it holds {have[0]} to {have[-1]}" if have else "it holds none"
+            asked = f" from {low or 'the beginning'} to {'the end' if end_ms is None else high}"
+            raise HistoryError(f"archive {path}: no records{asked} found; {holds}")
+        found = _rows(spark, store, chosen)
+    # How many messages a run of Spark took at once says nothing about when they arrived.
+    return found.withColumn("batch", f.lit(None).cast("long")).select(*DECODED.names)
 
 
 def compact(
@@ -219,8 +213,8 @@ def compact(
 ) -> Compaction:
     """Merge the small files of each day into a few large ones.
 
-    May run while the topic is being archived, and may crash at any time; only one may run at
-    a time. A concurrent reader of the archive may fail on a missing file, and must retry.
+    May run while the topic is being archived or read, and may crash at any time. The small files
+    stay for a week, for those who are reading them. Plain Parquet is left as it is.
 
     Parameters
     ----------
@@ -234,24 +228,27 @@ def compact(
     Raises
     ------
     HistoryError
-        If there is no archive, or no such cluster.
+        If there is no archive, or no such cluster, or if another compaction was faster.
     """
     store = Store(spark, str(path))
-    done, before, after = 0, 0, 0
-    for day in list(_days(store, clusters)):
-        for batches in day.covered:
-            store.delete(f"{day.path}/{batches.name}")
-        sizes = [store.size(f"{day.path}/{b.name}") for b in day.kept]
-        files, size = sum(n for n, _ in sizes), sum(n for _, n in sizes)
-        requested = max(1, ceil(size / file_bytes))
-        one = len(day.kept) == 1
-        if one and ("-" in day.kept[0].name or files <= requested):
-            continue
-        _merge_batches(spark, store, day, requested)
-        done, before = done + 1, before + files
-        after += requested
-    _remove_leftovers(store)
-    return Compaction(done, before, after)
+    sizes = dict.fromkeys(("minFileSize", "maxFileSize"), str(file_bytes))
+    with (
+        _sentences(path),
+        _configured(
+            spark,
+            _MAINTENANCE | {f"spark.databricks.delta.optimize.{k}": v for k, v in sizes.items()},
+        ),
+    ):
+        _held(spark, store, clusters)
+        if not _has_table(store):
+            return Compaction(0, 0, 0)
+        of = f" WHERE {_among(clusters)}" if clusters else ""
+        done = spark.sql(f"OPTIMIZE {_table(store)}{of}").collect()[0]["metrics"]
+        spark.sql(f"VACUUM {_table(store)}")
+    merged = done["numFilesRemoved"] > 0
+    return Compaction(
+        done["partitionsOptimized"] if merged else 0, done["numFilesRemoved"], done["numFilesAdded"]
+    )
 
 
 def expire(
@@ -261,7 +258,7 @@ def expire(
     before_ms: int,
     clusters: Sequence[str] | None = None,
 ) -> list[str]:
-    """Remove old days.
+    """Remove old days. Their space is free a week later, by then at the next removal.
 
     Parameters
     ----------
@@ -283,60 +280,101 @@ def expire(
         If there is no archive, or no such cluster.
     """
     store = Store(spark, str(path))
-    gone = []
-    days = list(_days(store, clusters))
-    for parent in {day.parent for day in days}:
-        for name in store.names(parent):
-            # Left by a run that crashed while removing it.
-            if name.startswith(_EXPIRED):
-                store.delete(f"{parent}/{name}")
-    for day in days:
-        if day.name < _day(before_ms):
-            # An atomic rename, so that no reader sees half of a day.
-            hidden = f"{day.parent}/{_EXPIRED}{day.name}"
-            store.rename(day.path, hidden)
-            store.delete(hidden)
-            gone.append(day.path.removeprefix(f"{RECORDS}/"))
-    return gone
+    first = _day(before_ms)
+    with _sentences(path), _configured(spark, _MAINTENANCE):
+        gone = [(c, day) for c, day in _held(spark, store, clusters) if day < first]
+        for day in _days(store):
+            if (day.cluster, day.name) in gone:
+                store.delete(day.path)
+        if _has_table(store):
+            of = f" AND {_among(clusters)}" if clusters else ""
+            spark.sql(f"DELETE FROM {_table(store)} WHERE {DAY} < '{first}'{of}")
+            spark.sql(f"VACUUM {_table(store)}")
+    return [f"{CLUSTER}={quote(c)}/{DAY}={day}" for c, day in gone]
+
+
+def export(
+    spark: SparkSession, path: str | Path, to: str | Path, *, clusters: Sequence[str] | None = None
+) -> int:
+    """Copy an archive to plain Parquet, by cluster and day, for any other tool.
+
+    The copy can be read as an archive too. It has no transactions: nobody should read it until
+    this has returned.
+
+    Parameters
+    ----------
+    path
+        The archive.
+    to
+        A directory that does not exist.
+    clusters
+        Names of clusters; all by default.
+
+    Returns
+    -------
+    int
+        The number of days of clusters.
+
+    Raises
+    ------
+    HistoryError
+        If there is no archive, no such cluster, or already something in that place.
+    """
+    store = Store(spark, str(path))
+    with _sentences(path):
+        held = _held(spark, store, clusters)
+        if Store(spark, str(to)).exists():
+            raise HistoryError(f"export to {to}: something found there, nothing expected")
+        if held:
+            # Sorted rows are similar to their neighbours, which compress better.
+            order = (CLUSTER, DAY, "topic", "partition", "broker", "time_ms")
+            rows = _rows(spark, store, held).withColumn(BATCHES, f.lit("0"))
+            rows.hint("rebalance", CLUSTER, DAY).sortWithinPartitions(*order).write.partitionBy(
+                CLUSTER, DAY, BATCHES
+            ).parquet(f"{to}/{RECORDS}")
+    return len(held)
+
+
+class _Batches(NamedTuple):
+    """A directory of batches of plain Parquet: the first, the last, and its name."""
+
+    first: int
+    last: int
+    name: str
+
+    def covers(self, other: _Batches) -> bool:
+        """Whether this includes all batches of the other."""
+        within = self.first <= other.first and other.last <= self.last
+        return within and self != other and "-" in self.name
 
 
 class _Day(NamedTuple):
-    """A day of a cluster: its directory, its date, and its batches, current and covered."""
+    """A day of a cluster in plain Parquet: its directory, and those of its batches."""
 
-    parent: str
+    cluster: str
     name: str
-    kept: list[_Batches]
-    covered: list[_Batches]
+    path: str
+    batches: list[_Batches]
 
     @property
-    def path(self) -> str:
-        """Path within the archive."""
-        return f"{self.parent}/{DAY}={self.name}"
+    def overlaps(self) -> bool:
+        """Whether rows may be there twice: a compaction of an earlier version was interrupted."""
+        return any(b.covers(other) for b in self.batches for other in self.batches)
 
 
-def _days(store: Store, clusters: Sequence[str] | None) -> Iterator[_Day]:
-    if not store.exists(RECORDS):
-        raise HistoryError(f"archive {store.root}: no directory {RECORDS!r} found in it")
-    held = {
-        unquote(name): f"{RECORDS}/{CLUSTER}={name}" for name in _values(store, RECORDS, CLUSTER)
-    }
-    unknown = sorted(set(clusters or ()) - held.keys())
-    if unknown:
-        raise HistoryError(
-            f"archive {store.root}: no cluster {unknown[0]!r} found; it has {', '.join(held)}"
-        )
-    for cluster in clusters or held:
-        for name in _values(store, held[cluster], DAY):
-            found = []
-            for batches in _values(store, f"{held[cluster]}/{DAY}={name}", BATCHES):
+def _days(store: Store) -> Iterator[_Day]:
+    """The days in plain Parquet."""
+    for name in _values(store, RECORDS, CLUSTER):
+        parent = f"{RECORDS}/{CLUSTER}={name}"
+        for day in _values(store, parent, DAY):
+            path, found = f"{parent}/{DAY}={day}", []
+            for batches in _values(store, path, BATCHES):
                 first, _, last = batches.partition("-")
-                if not (first.isdecimal() and (last or first).isdecimal()):
-                    continue
-                found.append(_Batches(int(first), int(last or first), f"{BATCHES}={batches}"))
-            covered = [b for b in found if any(other.covers(b) for other in found)]
-            kept = sorted(set(found) - set(covered))
-            if kept:
-                yield _Day(held[cluster], name, kept, covered)
+                if first.isdecimal() and (last or first).isdecimal():
+                    name_ = f"{BATCHES}={batches}"
+                    found.append(_Batches(int(first), int(last or first), name_))
+            if found:
+                yield _Day(unquote(name), day, path, found)
 
 
 def _values(store: Store, path: str, key: str) -> list[str]:
@@ -345,43 +383,94 @@ def _values(store: Store, path: str, key: str) -> list[str]:
     return [name.removeprefix(start) for name in store.names(path) if name.startswith(start)]
 
 
-def _read(spark: SparkSession, store: Store, paths: Sequence[str]) -> DataFrame:
-    # With our own schema, files written before a metric existed read as null for it.
-    return spark.read.schema(_STORED).option("basePath", store.at(RECORDS)).parquet(*paths)
+def _has_table(store: Store) -> bool:
+    return store.exists(f"{MESSAGES}/_delta_log")
 
 
-def _merge_batches(spark: SparkSession, store: Store, day: _Day, files: int) -> None:
-    """Merge all batches of a day into one directory, and remove the others."""
-    hidden = f"{day.path}/{_COMPACTING}"
-    store.delete(hidden)
-    rows = _read(spark, store, [store.at(f"{day.path}/{b.name}") for b in day.kept])
-    # Sorted rows are similar to their neighbours, which compress better.
-    order = ("topic", "partition", "broker", "time_ms")
-    rows.drop(CLUSTER, DAY, BATCHES).repartitionByRange(files, *order).sortWithinPartitions(
-        *order
-    ).write.parquet(store.at(hidden))
-    first, last = min(b.first for b in day.kept), max(b.last for b in day.kept)
-    if not store.rename(hidden, f"{day.path}/{BATCHES}={first}-{last}"):
+def _table(store: Store) -> str:
+    """The table's name in SQL."""
+    path = store.at(MESSAGES).replace("`", "``")
+    return f"delta.`{path}`"
+
+
+def _among(clusters: Sequence[str]) -> str:
+    """A condition in SQL: rows of these clusters."""
+    escaped = (c.replace("\\", "\\\\").replace("'", "\\'") for c in clusters)
+    listed = ", ".join(f"'{c}'" for c in escaped)
+    return f"{CLUSTER} IN ({listed})"
+
+
+def _held(
+    spark: SparkSession, store: Store, clusters: Sequence[str] | None = None
+) -> list[tuple[str, str]]:
+    """Clusters and days of an archive, of these clusters or of all, in order.
+
+    Raises
+    ------
+    HistoryError
+        If there is no archive, or no such cluster.
+    """
+    if not (_has_table(store) or store.exists(RECORDS)):
+        raise HistoryError(f"archive {store.root}: no directory {MESSAGES!r} found in it")
+    held = {(day.cluster, day.name) for day in _days(store)}
+    if _has_table(store):
+        table = spark.read.format("delta").load(store.at(MESSAGES))
+        held |= {(c, day) for c, day in table.select(CLUSTER, DAY).distinct().collect()}
+    names = sorted({cluster for cluster, _ in held})
+    unknown = sorted(set(clusters or ()) - set(names))
+    if unknown:
         raise HistoryError(
-            f"archive {store.root}: {day.path} was compacted by another process at the same time"
+            f"archive {store.root}: no cluster {unknown[0]!r} found; it has {', '.join(names)}"
         )
-    for batches in day.kept:
-        store.delete(f"{day.path}/{batches.name}")
+    return sorted(day for day in held if day[0] in (clusters or names))
 
 
-def _remove_leftovers(store: Store) -> None:
-    """Remove the leftovers of crashed writers, which are never read."""
-    for name in store.names(RECORDS):
-        path = f"{RECORDS}/{name}"
-        old = time.time_ns() // 1_000_000 - _LEFTOVER_MS
-        if name.startswith(".spark-staging-") and store.changed_ms(path) < old:
-            store.delete(path)
+def _rows(spark: SparkSession, store: Store, days: Sequence[tuple[str, str]]) -> DataFrame:
+    """The columns of DECODED, and `day`, of these days of clusters."""
+    columns = (*DECODED.names, DAY)
+    clusters, names = sorted({c for c, _ in days}), sorted({day for _, day in days})
+    chosen = f.col(CLUSTER).isin(clusters) & f.col(DAY).between(names[0], names[-1])
+    plain = [day for day in _days(store) if (day.cluster, day.name) in set(days)]
+    table = None
+    if _has_table(store):
+        table = spark.read.format("delta").load(store.at(MESSAGES)).where(chosen)
+        # A table that was last written before a metric existed has no column for it.
+        missing = (k for k in DECODED.fields if k.name not in table.columns)
+        table = table.withColumns({k.name: f.lit(None).cast(k.dataType) for k in missing})
+        table = table.select(*columns)
+        if not plain:
+            return table
+    found = None
+    for overlaps in (False, True):
+        paths = [
+            store.at(f"{day.path}/{b.name}")
+            for day in plain
+            if day.overlaps == overlaps
+            for b in day.batches
+        ]
+        if not paths:
+            continue
+        # With our own schema, files written before a metric existed read as null for it.
+        read = spark.read.schema(_STORED).option("basePath", store.at(RECORDS)).parquet(*paths)
+        read = read.select(*columns)
+        # Where a rename is a copy, an interrupted compaction has some of the rows twice.
+        read = read.dropDuplicates([*_IDENTITY]) if overlaps else read
+        found = read if found is None else found.unionByName(read)
+    if found is None:
+        raise HistoryError(f"archive {store.root}: no directory {MESSAGES!r} found in it")
+    if table is None:
+        return found
+    # The table has what the stream wrote since: a batch that was repeated there counts there.
+    since = table.groupBy(CLUSTER).agg(f.min("batch").alias("first_batch"))
+    earlier = found.join(f.broadcast(since), [CLUSTER], "left").where(
+        f.col("first_batch").isNull() | (f.col("batch") < f.col("first_batch"))
+    )
+    return table.unionByName(earlier.select(*columns))
 
 
-def _checkpoint(store: Store, cluster: str, topic: str) -> str:
+def _checkpoint(spark: SparkSession, store: Store, cluster: str, topic: str) -> str:
     """Directory of Spark's progress; checked against the contents of the archive."""
-    name = quote(cluster, safe="")
-    parent = f"{CHECKPOINTS}/{CLUSTER}={name}"
+    parent = f"{CHECKPOINTS}/{CLUSTER}={quote(cluster, safe='')}"
     topics = store.names(parent)
     others = [other for other in topics if other != topic]
     if others:
@@ -389,13 +478,52 @@ def _checkpoint(store: Store, cluster: str, topic: str) -> str:
             f"archive {store.root}: topic {others[0]!r} found archived for cluster {cluster!r}; "
             f"another archive, or another name for the cluster, expected for {topic!r}"
         )
-    kept = {unquote(value) for value in _values(store, RECORDS, CLUSTER)}
-    if cluster in kept and not topics:
-        raise HistoryError(
-            f"archive {store.root}: records of cluster {cluster!r} found, but not how far they "
-            f"reach ({parent}); to read the topic again, another name or archive expected"
-        )
+    if not topics and (_has_table(store) or store.exists(RECORDS)):
+        with _sentences(store.root):
+            kept = {held for held, _ in _held(spark, store)}
+        if cluster in kept:
+            raise HistoryError(
+                f"archive {store.root}: records of cluster {cluster!r} found, but not how far they "
+                f"reach ({parent}); to read the topic again, another name or archive expected"
+            )
     return store.at(f"{parent}/{topic}")
+
+
+def _stream(spark: SparkSession, checkpoint: str) -> str:
+    """The identity of a stream, which is that of its checkpoint."""
+    written = spark.read.text(f"{checkpoint}/metadata").collect()
+    return str(json.loads(written[0][0])["id"])
+
+
+@contextmanager
+def _configured(spark: SparkSession, properties: Mapping[str, str]) -> Iterator[None]:
+    """Set properties of the session for a while."""
+    before = {name: spark.conf.get(name, None) for name in properties}
+    try:
+        for name, value in properties.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
+
+
+@contextmanager
+def _sentences(path: str | Path) -> Iterator[None]:
+    """Report a failure of the table in one sentence."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        said = str(error)
+        if "delta" in said and ("DATA_SOURCE_NOT_FOUND" in said or "ClassNotFound" in said):
+            raise HistoryError(
+                f"archive {path}: the session has no Delta Lake; spark_session(delta=True), or "
+                f"spark.jars.packages={delta_artifact()} expected"
+            ) from None
+        raise HistoryError(f"archive {path}: {sentence(error)}") from None
 
 
 def _day(ms: int) -> str:

@@ -1,6 +1,8 @@
 """Judges each record of a history as the live model would, for all of them at once.
 
 A record is judged by what arrived before it, as in :class:`cluster_model.live.ClusterModel`.
+Arrival is the time that the topic has for a message, in intervals as long as a window: how many
+messages were fetched together, or when, changes nothing.
 Its outcome is the name of a :class:`cluster_model.windows.RecordOutcome` in lower case.
 There is no ``surplus`` here, as a window takes any number of samples. Metadata is that of
 the record's time, where the live model has only that of its arrival: rates of a partition
@@ -85,7 +87,8 @@ class JudgedRecords:
     problems
         Messages that are not records.
     arrivals
-        A small table with the data that the two tables need of each batch.
+        The newest window when each batch arrived: a small table, with a row per interval of
+        arrival unless the records name batches.
     further
         Metrics of partitions beyond rates and sizes; the values of the i-th are in the column
         :func:`further_column` of `partitions`.
@@ -136,6 +139,12 @@ class JudgedRecords:
         self.brokers.unpersist()
 
 
+def in_batches(records: DataFrame, window_ms: int) -> DataFrame:
+    """The records, with the number of its interval of arrival as `batch` where there is none."""
+    interval = F.floor(F.col("arrived_ms") / window_ms).cast("long")
+    return records.withColumn("batch", F.coalesce("batch", interval))
+
+
 def further_column(i: int) -> str:
     """Name of the column with the values of the i-th further metric."""
     return f"further_{i}"
@@ -159,7 +168,8 @@ def judge(
     Parameters
     ----------
     records
-        The table RECORDS, possibly with ``problem`` and ``value`` of other messages.
+        The table RECORDS, possibly with ``problem`` and ``value`` of other messages. Records
+        without a `batch` arrived with all those of the same interval, as long as a window.
     metadata
         Metadata of the clusters.
     window_ms
@@ -177,6 +187,7 @@ def judge(
     for name, number in (("window_ms", window_ms), ("windows", windows)):
         if number < 1:
             raise HistoryError(f"history, {name}: {number} found, 1 or more expected")
+    records = in_batches(records, window_ms)
     problems = None
     if "problem" in records.columns:
         problems = _problems(records.where(F.col("problem").isNotNull()))
@@ -201,14 +212,19 @@ def judge(
     )
     start = F.col("time_ms") - F.col("time_ms") % window_ms
     partitions, brokers = (t.withColumn("start_ms", start) for t in (partitions, brokers))
-    arrivals = _arrivals(partitions, brokers, window_ms)
+    # What a record's own time of arrival decides needs no other record.
+    future = F.col("time_ms") > F.least("arrived_ms", F.lit(NEVER_MS - window_ms)) + window_ms
+    partitions, brokers = (
+        t.withColumn(_OUTCOME, F.coalesce(_OUTCOME, F.when(future, "future")))
+        for t in (partitions, brokers)
+    )
+    arrivals = _arrivals(partitions, brokers)
     partitions, brokers = (
         t.join(F.broadcast(arrivals), [CLUSTER, "batch", "phase"], "left")
         .withColumn(
             _OUTCOME,
             F.coalesce(
                 _OUTCOME,
-                F.when(F.col("time_ms") > F.col("limit_ms"), "future"),
                 F.when(F.col("follower"), "follower"),
                 F.when(
                     F.col("rated") & (F.col("start_ms") < F.col("newest_ms") - windows * window_ms),
@@ -217,7 +233,7 @@ def judge(
                 F.when(~F.col("rated"), "added"),
             ),
         )
-        .drop("limit_ms", "newest_ms", "rated", "follower")
+        .drop("newest_ms", "rated", "follower")
         for t in (partitions, brokers)
     )
     return JudgedRecords(
@@ -417,29 +433,15 @@ def _screened_brokers(
     )
 
 
-def _arrivals(partitions: DataFrame, brokers: DataFrame, window_ms: int) -> DataFrame:
-    """Per batch and phase the limit for future records, and the newest window.
-
-    The newest window so far is a running maximum over batches, which are few.
-    """
-    needed = (CLUSTER, "batch", "phase", "start_ms", "arrived_ms", "time_ms", "rated", _OUTCOME)
+def _arrivals(partitions: DataFrame, brokers: DataFrame) -> DataFrame:
+    """Per batch and phase the newest window so far, a running maximum over batches."""
+    needed = (CLUSTER, "batch", "phase", "start_ms", "rated", _OUTCOME)
     rows = partitions.select(*needed).unionByName(brokers.select(*needed))
     counts = F.col(_OUTCOME).isNull() & F.col("rated")
-    # Whether a window has a record that is not in the future depends only on its earliest
-    # one, so one aggregation is enough, although its result defines the future.
-    firsts = rows.groupBy(CLUSTER, "batch", "phase", "start_ms").agg(
-        F.max("arrived_ms").alias("arrived_ms"),
-        F.min(F.when(counts, F.col("time_ms"))).alias("earliest_ms"),
-    )
-    limit = F.max("arrived_ms").over(Window.partitionBy(CLUSTER, "batch"))
     before = Window.partitionBy(CLUSTER, F.col("phase") == _BROKERS).orderBy("batch", "phase")
-    reached = F.when(F.col("earliest_ms") <= F.col("limit_ms"), F.col("start_ms"))
     return (
-        firsts.withColumn(
-            "limit_ms", F.least(limit, F.lit(NEVER_MS - window_ms)) + F.lit(window_ms)
-        )
-        .groupBy(CLUSTER, "batch", "phase")
-        .agg(F.max("limit_ms").alias("limit_ms"), F.max(reached).alias("newest_ms"))
+        rows.groupBy(CLUSTER, "batch", "phase")
+        .agg(F.max(F.when(counts, F.col("start_ms"))).alias("newest_ms"))
         .withColumn("newest_ms", F.max("newest_ms").over(before))
     )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
+import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -30,7 +31,7 @@ from cluster_model.history.cpu import CpuModel, broker_classes, broker_traffic, 
 from cluster_model.history.errors import HistoryError
 from cluster_model.history.forecast import Forecast, forecast_loads
 from cluster_model.history.loads import window_loads
-from cluster_model.history.metadata import MetadataLog
+from cluster_model.history.metadata import ALWAYS_MS, MetadataLog
 from cluster_model.history.prepare import PreparedHistory, read_prepared
 from cluster_model.history.schema import CLUSTER
 from cluster_model.history.statistics import DAY_MS, ENTITY, load_statistics, one_number, ordered
@@ -160,7 +161,7 @@ class History:
             partition_sums=partition_sums(judged.partitions).persist(StorageLevel.DISK_ONLY),
             broker_sums=broker_sums(judged.brokers).persist(StorageLevel.DISK_ONLY),
             sizes=sizes(judged.partitions).persist(StorageLevel.DISK_ONLY),
-            traffic=traffic_sums(own, judged.partitions).persist(StorageLevel.DISK_ONLY),
+            traffic=traffic_sums(own, judged.partitions, window_ms).persist(StorageLevel.DISK_ONLY),
             quarantine=judged.quarantine,
             further=further_sums(judged).persist(StorageLevel.DISK_ONLY),
             window_ms=window_ms,
@@ -240,8 +241,11 @@ class History:
             :func:`cluster_model.history.loads.window_loads`.
         """
         first, end = self._within(first_ms, end_ms)
+        return self._loads(self.windows(first, end), first, end, cpu)
+
+    def _loads(self, windows: DataFrame, first: int, end: int, cpu: CpuModel | None) -> DataFrame:
         return window_loads(
-            self.windows(first, end),
+            windows,
             self._sizes.where(f.col("start_ms") < end),
             self._placements,
             cpu or self.cpu_model(end_ms=end),
@@ -257,7 +261,8 @@ class History:
         See :func:`cluster_model.history.statistics.load_statistics`.
         """
         first, end = self._within(first_ms, end_ms)
-        return load_statistics(self.loads(first, end), self.metadata.at(end - 1).resources)
+        loads = self._living(self.loads(first, end), end)
+        return load_statistics(loads, self.metadata.at(end - 1).resources)
 
     def cpu_model(self, first_ms: int | None = None, end_ms: int | None = None) -> CpuModel:
         """Cpu cost of a byte for each class of brokers, with its accuracy.
@@ -286,7 +291,9 @@ class History:
         horizon = DAY_MS if horizon_ms is None else horizon_ms
         if (end, horizon) not in self._forecasts:
             resources = self.metadata.at(end - 1).resources
-            reported = forecast_loads(self.loads(first, end), resources, (first, end), horizon)
+            means = self._means(self.metadata.at(end - 1), first, end, 0.0)
+            loads = self._complete_loads(first, end, means)
+            reported = forecast_loads(loads, resources, (first, end), horizon)
             # Only the last one, which holds two arrays of all loads.
             self._forecasts = {(end, horizon): reported}
         return self._forecasts[end, horizon]
@@ -309,8 +316,12 @@ class History:
         at different times.
 
         An unknown load is never taken as 0. A window counts if it has the load. If none of
-        the range does, a size is that of other replicas or of log directories, and
-        any other load is the mean of its topic, or of all partitions.
+        the range does, a size is that of other replicas or of log directories, a rate is
+        the mean of its topic, or of all partitions, and the other loads follow from the rates.
+
+        A partition counts from when it was created, if the metadata saw that: windows before are
+        not missing, and those of a deleted topic of the same name are not its own. With a single
+        state for all time it counts from its first window.
 
         Parameters
         ----------
@@ -358,7 +369,7 @@ class History:
             )
             loads = self._completed(base, end, found)
         else:
-            loads = self._statistic_loads(base, first, end, statistic)
+            loads = self._statistic_loads(base, first, end, statistic, means)
         measured = replace(base, capacity=capacity, leader_load=loads[0], follower_load=loads[1])
         rates = self._traffic.where((f.col("start_ms") >= first) & (f.col("start_ms") < end))
         return with_traffic(measured, traffic_rates(rates, statistic))
@@ -391,8 +402,9 @@ class History:
         known = {name: f.col(f"{name}_kind") < _NO_VALID for name in (BYTES_IN, BYTES_OUT)}
         of = [f.avg(f.when(ok, f.col(name))).alias(name) for name, ok in known.items()]
         both = f.count(f.when(known[BYTES_IN] & known[BYTES_OUT], 1)).alias("both")
+        created = self.metadata.created_ms(end - 1)
         found = (
-            ordered(self.windows(first, end))
+            ordered(self._living(self.windows(first, end), end))
             .groupBy(*ENTITY)
             .agg(*of, both, f.min("start_ms").alias("first"))
             .toArrow()
@@ -405,10 +417,16 @@ class History:
         row = partition_rows(base, found["topic"].to_pylist(), found["partition"].to_numpy())
         there, count = row >= 0, np.zeros(base.n_partitions)
         count[row[there]] = found["both"].to_numpy()[there]
-        windows = (end - int(found["first"].to_numpy().min())) // self.window_ms
-        ratio = count.sum() / max(windows * base.n_partitions, 1)
-        if base.n_partitions and ratio < min_ratio:
-            missing = int(np.argmin(count))
+        begun = found["first"].to_numpy()
+        if len(self.metadata.times_ms) == 1:
+            created[row[there]] = begun[there]
+        length = self.window_ms
+        start = np.maximum(created, int(begun.min()))
+        expected = np.maximum((end - -(-start // length) * length) // length, 0)
+        count = np.minimum(count, expected)
+        ratio = count.sum() / max(expected.sum(), 1)
+        if expected.any() and ratio < min_ratio:
+            missing = int(np.argmin(np.where(expected > 0, count / np.maximum(expected, 1), 2.0)))
             raise HistoryError(
                 f"history of {self.cluster!r}: rates of {ratio:.1%} of the windows of partitions "
                 f"found, at least {min_ratio:.1%} expected; least are known of "
@@ -419,13 +437,57 @@ class History:
             means[row[there], i] = found[name].to_numpy()[there]
         return means
 
+    def _living(self, rows: DataFrame, end: int) -> DataFrame:
+        """Windows of the partitions that existed at the end, from when they were created."""
+        base, created = self.metadata.at(end - 1), self.metadata.created_ms(end - 1)
+        later = np.flatnonzero(created > ALWAYS_MS)
+        if not len(later):
+            return rows
+        names = np.array(base.topics, np.object_)[base.partition_topic[later]]
+        table = pa.table(
+            {"topic": names, "partition": base.partition_number[later], "since": created[later]}
+        )
+        since = self.spark.createDataFrame(table)
+        known = rows.join(f.broadcast(since), [*ENTITY], "left")
+        return known.where(f.coalesce(f.col("start_ms") >= f.col("since"), f.lit(True))).select(
+            *rows.columns
+        )
+
+    def _complete_loads(self, first: int, end: int, means: Floats) -> DataFrame:
+        """As :meth:`loads` of the partitions at the end, without rates that are never known.
+
+        Where a partition has one of its rates in no window, the other is not the whole of its
+        load: the one that is missing is the mean of its topic, or of all. `means` are those
+        of the rates.
+        """
+        base = self.metadata.at(end - 1)
+        whole = np.column_stack([with_estimates(base, rate) for rate in means.T])
+        missing = np.flatnonzero(np.isnan(means).any(axis=1) & ~np.isnan(means).all(axis=1))
+        windows = self._living(self.windows(first, end), end)
+        if len(missing):
+            names = np.array(base.topics, np.object_)[base.partition_topic[missing]]
+            columns: dict[str, Any] = {"topic": names, "partition": base.partition_number[missing]}
+            for i, name in enumerate((BYTES_IN, BYTES_OUT)):
+                guess = np.where(np.isnan(means[missing, i]), whole[missing, i], np.nan)
+                columns[f"{name}_guess"] = pa.array(guess, from_pandas=True)
+            guesses = self.spark.createDataFrame(pa.table(columns))
+            windows = windows.join(f.broadcast(guesses), [*ENTITY], "left")
+            for name in (BYTES_IN, BYTES_OUT):
+                guessed = f.col(f"{name}_guess").isNotNull()
+                kind = f.lit(int(Extrapolation.FORCED_INSUFFICIENT)).cast("byte")
+                windows = windows.withColumn(name, f.coalesce(f"{name}_guess", name))
+                windows = windows.withColumn(
+                    f"{name}_kind", f.when(guessed, kind).otherwise(f.col(f"{name}_kind"))
+                )
+        return self._loads(windows, first, end, None)
+
     def _further(self, base: Snapshot, first: int, end: int, min_ratio: float) -> Floats:
         """(P, K) float: mean loads of leaders in further resources, unknown ones estimated."""
         means = np.full((base.n_partitions, len(self._shares)), np.nan)
         if not self._shares:
             return means
         found = (
-            self.further_windows(first, end)
+            self._living(self.further_windows(first, end), end)
             .repartition(*ENTITY, "metric")
             .sortWithinPartitions(*ENTITY, "metric", "start_ms")
             .groupBy(*ENTITY, "metric")
@@ -470,9 +532,10 @@ class History:
         return default_loads(base, leader, follower), capacity
 
     def _statistic_loads(
-        self, base: Snapshot, first: int, end: int, statistic: str
+        self, base: Snapshot, first: int, end: int, statistic: str, means: Floats
     ) -> tuple[Floats, Floats]:
-        table = one_number(self.loads(first, end), len(base.resources), statistic).toArrow()
+        loads = self._complete_loads(first, end, means)
+        table = one_number(loads, len(base.resources), statistic).toArrow()
         matrices = (matrix(table, role, len(base.resources)) for role in ("leader", "follower"))
         found = aligned_loads(
             base, table["topic"].to_pylist(), table["partition"].to_numpy(), *matrices
@@ -516,7 +579,7 @@ class History:
 
     def _disk(self, base: Snapshot, end: int) -> tuple[Floats, Floats]:
         """(P,), (P,) float: newest bytes of the leader, and of a follower on average."""
-        found = windowed.newest_sizes(self._sizes, end_ms=end).toArrow()
+        found = windowed.newest_sizes(self._living(self._sizes, end), end_ms=end).toArrow()
         index = SnapshotIndex(base)
         row = partition_rows(base, found["topic"].to_pylist(), found["partition"].to_numpy())
         replica = index.replicas(row, index.brokers(found["broker"].to_numpy()))

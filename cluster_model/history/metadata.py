@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -40,11 +41,18 @@ class Entry(NamedTuple):
         All brokers and topics from then on, and the partitions that changed.
     removed
         Topic and number of partitions that no longer exist.
+    topic_ids
+        Ids of topics that are new or have another id, where known.
+    recreated
+        Topics that were deleted and created again since the entry before, all of whose
+        partitions are in the snapshot.
     """
 
     at_ms: int
     snapshot: Snapshot
     removed: tuple[tuple[str, int], ...] = ()
+    topic_ids: Mapping[str, str] = MappingProxyType({})
+    recreated: tuple[str, ...] = ()
 
 
 class _Rows(NamedTuple):
@@ -52,19 +60,25 @@ class _Rows(NamedTuple):
 
     Parameters
     ----------
+    names
+        Names of topics.
     topic, number, entry : (n,) int
         The partition, and the index of the entry.
     row : (n,) int
         Row of the partition in the entry's snapshot; -1 where it was removed.
     again : (n - 1,) bool
         Whether the next row is of the same partition.
+    born : (n,) bool
+        Whether a partition begins here that did not exist before, or was another.
     """
 
+    names: Sequence[str]
     topic: Ints
     number: Ints
     entry: Ints
     row: Ints
     again: Bools
+    born: Bools
 
 
 class MetadataLog:
@@ -101,6 +115,7 @@ class MetadataLog:
         self._path = None if path is None else Path(path)
         self._entries = [] if self._path is None else list(_read(self._path))
         self._newest = self._folded(len(self._entries)) if self._entries else None
+        self._topic_ids = {t: id_ for entry in self._entries for t, id_ in entry.topic_ids.items()}
 
     @classmethod
     def of(cls, snapshot: Snapshot, *, cluster: str = DEFAULT_CLUSTER) -> MetadataLog:
@@ -114,7 +129,9 @@ class MetadataLog:
         """Times of changes, ms since 1970, ascending."""
         return tuple(entry.at_ms for entry in self._entries)
 
-    def append(self, at_ms: int, snapshot: Snapshot) -> bool:
+    def append(
+        self, at_ms: int, snapshot: Snapshot, topic_ids: Mapping[str, str] | None = None
+    ) -> bool:
         """Log the changes; returns whether there were any.
 
         Parameters
@@ -123,6 +140,9 @@ class MetadataLog:
             When the cluster was in this state; later than all entries.
         snapshot
             The whole cluster.
+        topic_ids
+            Ids of topics where known. A topic with another id than before is another topic, though
+            it has the name and the placement of the old one.
 
         Raises
         ------
@@ -130,9 +150,14 @@ class MetadataLog:
             For an earlier time, or if the log cannot be written.
         """
         old = self._newest
-        entry = Entry(at_ms, snapshot) if old is None else _difference(at_ms, old, snapshot)
-        if entry is None:
-            return False
+        ids = {t: id_ for t, id_ in (topic_ids or {}).items() if self._topic_ids.get(t) != id_}
+        recreated = tuple(sorted(ids.keys() & self._topic_ids.keys() & {*snapshot.topics}))
+        entry = Entry(at_ms, snapshot, topic_ids=ids)
+        if old is not None:
+            changes = _difference(entry, old, recreated)
+            if changes is None:
+                return False
+            entry = changes
         if old is not None and at_ms <= self.times_ms[-1]:
             raise HistoryError(
                 f"metadata log: a change at {at_ms} found, one after the last "
@@ -141,7 +166,8 @@ class MetadataLog:
         if self._path is not None:
             _write(self._path, entry)
         self._entries.append(entry)
-        self._newest = self._folded(len(self._entries))
+        self._newest = entry.snapshot if old is None else _after(old, entry)
+        self._topic_ids |= ids
         return True
 
     def at(self, ms: int) -> Snapshot:
@@ -157,14 +183,32 @@ class MetadataLog:
             raise self._nothing()
         return self._newest if count == len(self._entries) else self._folded(count)
 
+    def created_ms(self, ms: int) -> Ints:
+        """(P,) int: since when each partition of :meth:`at` exists, ms since 1970.
+
+        It is :data:`ALWAYS_MS` for those that were there in the first entry.
+        """
+        snapshot = self.at(ms)
+        rows = self._rows(max(1, int(np.searchsorted(self.times_ms, ms, "right"))))
+        began = np.maximum.accumulate(np.where(rows.born, np.arange(len(rows.row)), 0))
+        last = np.flatnonzero((rows.row >= 0) & ~np.append(rows.again, False))
+        since = self._since()[rows.entry[began[last]]]
+        index = SnapshotIndex(snapshot)
+        names = [rows.names[i] for i in rows.topic[last].tolist()]
+        place = index.partitions(index.topics(names, [False] * len(names)), rows.number[last])
+        found = np.full(snapshot.n_partitions, ALWAYS_MS)
+        found[place] = since
+        return found
+
     def placements(self, spark: SparkSession) -> DataFrame:
         """Replicas of each partition over time: the table PLACEMENTS."""
         rows, since = self._rows(len(self._entries)), self._since()
         until = np.full(len(rows.row), NEVER_MS)
         until[:-1][rows.again] = since[rows.entry[1:][rows.again]]
         tables = []
-        for e, entry in enumerate(self._entries):
-            here = np.flatnonzero((rows.entry == e) & (rows.row >= 0))
+        for e, (entry, here) in enumerate(
+            zip(self._entries, _by_entry(rows, rows.row >= 0, len(self._entries)), strict=True)
+        ):
             s = _part(entry.snapshot, rows.row[here])
             holds = s.broker_ids[s.replica_broker]
             lead = np.where(s.leader >= 0, s.replica_offset[:-1] + s.leader, -1)
@@ -181,7 +225,9 @@ class MetadataLog:
                 disks,
             )
             tables.append(_table(columns, PLACEMENTS))
-        return spark.createDataFrame(pa.concat_tables(tables), schema=PLACEMENTS)
+        # Spark loses the rows after an empty chunk, such as that of an entry that only removes.
+        whole = pa.concat_tables(tables).combine_chunks()
+        return spark.createDataFrame(whole, schema=PLACEMENTS)
 
     def brokers(self, spark: SparkSession) -> DataFrame:
         """State of each broker over time: the table BROKERS."""
@@ -226,11 +272,14 @@ class MetadataLog:
         names = sorted({name for e in entries for name in (*e.snapshot.topics, *dict(e.removed))})
         index = {name: i for i, name in enumerate(names)}
         columns = []
-        for i, (_, s, removed) in enumerate(entries):
+        anew = []
+        for i, (_, s, removed, _, recreated) in enumerate(entries):
             topic = np.array([index[name] for name in s.topics], np.int64)[s.partition_topic]
             gone = np.array([index[name] for name, _ in removed], np.int64)
             number = np.array([n for _, n in removed], np.int64)
             row = np.concatenate([np.arange(s.n_partitions), np.full(len(gone), -1)])
+            other = np.array([name in recreated for name in s.topics], np.bool_)
+            anew.append(np.append(other[s.partition_topic], np.zeros(len(gone), np.bool_)))
             columns.append(
                 (
                     np.concatenate([topic, gone]),
@@ -243,7 +292,10 @@ class MetadataLog:
         order = np.lexsort((entry, number, topic))
         topic, number = topic[order], number[order]
         again = (topic[1:] == topic[:-1]) & (number[1:] == number[:-1])
-        return _Rows(topic, number, entry[order], row[order], again)
+        row = row[order]
+        born = (row >= 0) & np.concatenate([[True], ~again | (row[:-1] < 0)])
+        born |= np.concatenate(anew)[order]
+        return _Rows(names, topic, number, entry[order], row, again, born)
 
     def _folded(self, count: int) -> Snapshot:
         """The state of the cluster after the first `count` entries."""
@@ -252,8 +304,8 @@ class MetadataLog:
         rows = self._rows(count)
         there = (rows.row >= 0) & ~np.append(rows.again, False)
         parts = [
-            _part(entry.snapshot, rows.row[there & (rows.entry == e)])
-            for e, entry in enumerate(self._entries[:count])
+            _part(entry.snapshot, rows.row[here])
+            for entry, here in zip(self._entries, _by_entry(rows, there, count), strict=False)
         ]
         return _joined(parts)
 
@@ -283,33 +335,65 @@ def _read(path: Path) -> Iterator[Entry]:
     for file in found:
         if not file.stem.lstrip("-").isdecimal():
             raise HistoryError(f"metadata log: {file} found, names like 1700000000000.npz expected")
+    known: dict[str, str] = {}
     for file in sorted(found, key=lambda f: int(f.stem)):
-        removed = file.with_suffix(".removed.json")
+        removed, named = (file.with_suffix(f".{what}.json") for what in ("removed", "ids"))
         where = f"metadata log, {removed}"
         gone = load_document(removed, where, HistoryError) if removed.exists() else []
         try:
             pairs = tuple((str(topic), int(number)) for topic, number in gone)
         except (ValueError, TypeError, OverflowError) as error:
             raise HistoryError(f"{where}: {error}") from None
-        yield Entry(int(file.stem), load_snapshot(file), pairs)
+        where = f"metadata log, {named}"
+        given = load_document(named, where, HistoryError) if named.exists() else {}
+        if not isinstance(given, dict):
+            raise HistoryError(f"{where}: {type(given).__name__} found, ids of topics expected")
+        ids = {str(topic): str(id_) for topic, id_ in given.items()}
+        snapshot = load_snapshot(file)
+        recreated = tuple(sorted(ids.keys() & known.keys() & {*snapshot.topics}))
+        known |= ids
+        yield Entry(int(file.stem), snapshot, pairs, ids, recreated)
+
+
+def _put(text: bytes, file: IO[bytes]) -> None:
+    file.write(text)
 
 
 def _write(path: Path, entry: Entry) -> None:
     file = path / f"{entry.at_ms}.npz"
     try:
         path.mkdir(parents=True, exist_ok=True)
-        if entry.removed:
-            # Before the other file, whose presence completes the entry.
-            text = json.dumps(entry.removed).encode()
-            write_atomically(file.with_suffix(".removed.json"), lambda f: f.write(text))
+        # Before the snapshot, whose presence completes the entry.
+        for suffix, what in ((".removed.json", entry.removed), (".ids.json", entry.topic_ids)):
+            if what:
+                text = json.dumps(what if suffix == ".removed.json" else dict(what)).encode()
+                write_atomically(file.with_suffix(suffix), partial(_put, text))
         save_snapshot(entry.snapshot, file)
     except OSError as error:
         reason = error.strerror or error
         raise HistoryError(f"metadata log {path}: cannot be written: {reason}") from None
 
 
-def _difference(at_ms: int, old: Snapshot, new: Snapshot) -> Entry | None:
-    """The changes in the new snapshot; None if there are none."""
+def _by_entry(rows: _Rows, chosen: Bools, count: int) -> list[Ints]:
+    """Of the chosen rows those of each entry."""
+    found = np.flatnonzero(chosen)
+    found = found[np.argsort(rows.entry[found], kind="stable")]
+    return np.split(found, np.searchsorted(rows.entry[found], np.arange(1, count)))
+
+
+def _after(old: Snapshot, entry: Entry) -> Snapshot:
+    """The state of a cluster after the changes of an entry."""
+    index, new = SnapshotIndex(old), entry.snapshot
+    names = [new.topics[i] for i in new.partition_topic.tolist()] + [t for t, _ in entry.removed]
+    numbers = [*new.partition_number.tolist(), *(n for _, n in entry.removed)]
+    topic = index.topics(names, [False] * len(names))
+    row = index.partitions(topic, np.array(numbers, np.int64))
+    return _joined([_part(old, np.setdiff1d(np.arange(old.n_partitions), row)), new])
+
+
+def _difference(now: Entry, old: Snapshot, recreated: tuple[str, ...]) -> Entry | None:
+    """The changes in the snapshot of an entry; None if there are none."""
+    new = now.snapshot
     index = SnapshotIndex(old)
     topic = index.topics(new.topics, [False] * len(new.topics))
     row = index.partitions(topic[new.partition_topic], new.partition_number)
@@ -320,12 +404,15 @@ def _difference(at_ms: int, old: Snapshot, new: Snapshot) -> Entry | None:
         if old.resources == new.resources
         else np.ones(new.n_partitions, np.bool_)
     )
+    other = np.array([name in recreated for name in new.topics], np.bool_)
+    changed |= other[new.partition_topic]
     part, none = _part(new, np.flatnonzero(changed)), np.empty(0, np.int64)
-    if not (len(gone) or changed.any()) and _part(old, none) == part:
+    if not (len(gone) or changed.any() or now.topic_ids) and _part(old, none) == part:
         return None
     names = [old.topics[i] for i in old.partition_topic[gone].tolist()]
     numbers = old.partition_number[gone].tolist()
-    return Entry(at_ms, part, tuple(zip(names, numbers, strict=True)))
+    removed = tuple(zip(names, numbers, strict=True))
+    return Entry(now.at_ms, part, removed, now.topic_ids, recreated)
 
 
 def _moved(old: Snapshot, new: Snapshot, row: Ints) -> Bools:

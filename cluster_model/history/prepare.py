@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +14,7 @@ from pyspark.sql import types as t
 
 from cluster_model.history.clean import MetadataTables, judge
 from cluster_model.history.errors import HistoryError
+from cluster_model.history.read import sentences
 from cluster_model.history.schema import (
     BROKER_SUMS,
     CLUSTER,
@@ -30,6 +33,8 @@ DAY_MS = 86_400_000
 # Days are dates from 1970 to the year 9999; a time beyond counts as the nearest.
 _LAST_DAY = 2_932_896
 _SETTINGS = "settings"
+# A run writes below a directory of its own, named by this, its start in ms and a random number.
+_RUN = "run-"
 _TABLES = {
     "cells": PARTITION_SUMS,
     "broker_cells": BROKER_SUMS,
@@ -77,7 +82,8 @@ def prepare(
 ) -> dict[str, dict[str, int]]:
     """Judge records, sum them over windows, and store the result as Parquet.
 
-    Replaces anything prepared there before. Nothing can be read until all is written.
+    Replaces what was prepared there before, which is read until all is written. Of two runs at
+    once the one that started last counts, as a whole.
 
     Parameters
     ----------
@@ -98,7 +104,7 @@ def prepare(
     """
     spark = records.sparkSession
     store = Store(spark, str(path))
-    held = {name for name in store.names() if not name.startswith(".")}
+    held = {name for name in store.names() if not name.startswith((".", _RUN))}
     if strangers := sorted(held - {*_TABLES, _SETTINGS}):
         raise HistoryError(
             f"prepared history {path}: {strangers[0]!r} found in the directory, an empty one or "
@@ -107,20 +113,30 @@ def prepare(
     judged = judge(
         records, metadata, window_ms=window_ms, windows=windows, further=further
     ).persist()
-    store.delete(_SETTINGS)
+    now = time.time_ns() // 1_000_000
+    run = f"{_RUN}{now:015}-{uuid.uuid4().hex}"
+    tables = {
+        "cells": partition_sums(judged.partitions),
+        "broker_cells": broker_sums(judged.brokers),
+        "sizes": sizes(judged.partitions),
+        "traffic": traffic_sums(records, judged.partitions, window_ms),
+        "further": further_sums(judged),
+    }
     started = F.col("start_ms")
     try:
-        _write(partition_sums(judged.partitions), store.at("cells"), started)
-        _write(broker_sums(judged.brokers), store.at("broker_cells"), started)
-        _write(sizes(judged.partitions), store.at("sizes"), started)
-        _write(traffic_sums(records, judged.partitions), store.at("traffic"), started)
-        _write(further_sums(judged), store.at("further"), started)
-        _write(judged.quarantine, store.at("quarantine"), F.col("arrived_ms"))
-        counted = judged.outcomes.groupBy(CLUSTER, "reason").count().collect()
+        with sentences(f"prepared history {path}"):
+            for name, table in tables.items():
+                _write(table, store.at(f"{run}/{name}"), started)
+            _write(judged.quarantine, store.at(f"{run}/quarantine"), F.col("arrived_ms"))
+            counted = judged.outcomes.groupBy(CLUSTER, "reason").count().collect()
+            settings = spark.createDataFrame([(window_ms, windows)], "window_ms long, windows long")
+            settings.coalesce(1).write.json(store.at(f"{run}/{_SETTINGS}"))
+    except HistoryError:
+        store.delete(run)
+        raise
     finally:
         judged.unpersist()
-    settings = spark.createDataFrame([(window_ms, windows)], "window_ms long, windows long")
-    settings.coalesce(1).write.mode("overwrite").json(store.at(_SETTINGS))
+    _remove_replaced(store, now)
     counts: dict[str, dict[str, int]] = {}
     for cluster, outcome, count in sorted(counted):
         counts.setdefault(cluster, {})[outcome] = count
@@ -136,22 +152,30 @@ def read_prepared(spark: SparkSession, path: str | Path) -> PreparedHistory:
         If nothing was prepared, or not completely.
     """
     store = Store(spark, str(path))
-    if not store.exists(f"{_SETTINGS}/_SUCCESS"):
+    runs = _complete_runs(store)
+    if not runs:
         raise HistoryError(
             f"prepared history {path}: no {_SETTINGS!r} found in it, a directory that "
             "'counterpoise history prepare' has completed expected"
         )
-    ((window_ms, windows),) = spark.read.json(
-        store.at(_SETTINGS), "window_ms long, windows long"
-    ).collect()
+    own = Store(spark, store.at(runs[-1]))
+    with sentences(f"prepared history {path}"):
+        ((window_ms, windows),) = spark.read.json(
+            own.at(_SETTINGS), "window_ms long, windows long"
+        ).collect()
     tables: dict[str, DataFrame] = {}
     for name, schema in _TABLES.items():
         # Otherwise the types of columns from directory names would be guessed.
         whole = t.StructType([*schema.fields, t.StructField(DAY, t.StringType())])
-        if name in _LATER and not store.exists(name):
+        if not own.exists(name):
+            if name not in _LATER:
+                raise HistoryError(
+                    f"prepared history {path}: no table {name!r} found, as "
+                    "'counterpoise history prepare' has written it expected"
+                )
             tables[name] = spark.createDataFrame([], whole)
         else:
-            found = spark.read.schema(whole).parquet(store.at(name))
+            found = spark.read.schema(whole).parquet(own.at(name))
             tables[name] = found.select(*schema.names, DAY)
     return PreparedHistory(
         partition_sums=tables["cells"],
@@ -163,6 +187,28 @@ def read_prepared(spark: SparkSession, path: str | Path) -> PreparedHistory:
         window_ms=window_ms,
         windows=windows,
     )
+
+
+def _complete_runs(store: Store) -> list[str]:
+    """Directories of complete runs, the newest last; that of earlier versions is the first."""
+    names = ["", *(name for name in store.names() if name.startswith(_RUN))]
+    return [name for name in names if store.exists(f"{name}/{_SETTINGS}/_SUCCESS".lstrip("/"))]
+
+
+def _remove_replaced(store: Store, now_ms: int) -> None:
+    """Remove runs that a newer one replaced, and those that died at least a day ago."""
+    newest = _complete_runs(store)[-1]
+    for name in store.names():
+        old = (
+            name.startswith(_RUN)
+            and name != newest
+            and (
+                store.exists(f"{name}/{_SETTINGS}/_SUCCESS")
+                or int(name.removeprefix(_RUN).partition("-")[0]) < now_ms - DAY_MS
+            )
+        )
+        if name in (*_TABLES, _SETTINGS) or old:
+            store.delete(name)
 
 
 def _write(table: DataFrame, path: str, at_ms: Column) -> None:

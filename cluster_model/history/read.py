@@ -47,7 +47,7 @@ def read_json_lines(
     A line has the fields of :class:`metrics_reporter.Record`: ``time_ms``, ``broker`` and
     ``metrics``, and ``topic``, ``partition`` and ``underscored`` where needed. Optional
     are ``arrived_ms`` (time of arrival; by default its time), ``batch`` (lines with
-    equal numbers arrived at once; by default the time of arrival) and ``cluster``.
+    equal numbers arrived at once) and ``cluster``.
 
     Parameters
     ----------
@@ -70,14 +70,19 @@ def read_json_lines(
     with _sentences("JSON lines", paths):
         lines = spark.read.text(_listed(paths))
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BROKEN}
+    # Spark reads the first value of a text, whatever follows. As one of two in an array, a line
+    # that is not exactly one value gives another number of them.
+    every = f.from_json(f.concat(f.lit("["), "value", f.lit(", 0]")), t.ArrayType(t.StringType()))
     read = lines.where(f.trim("value") != "").select(
-        f.from_json("value", _LINE, options).alias("r"), "value"
+        f.from_json("value", _LINE, options).alias("r"), "value", f.size(every).alias("values")
     )
     r = f.col("r")
     metrics = f.map_filter(r.metrics, lambda _, v: v.isNotNull())
     values = f.map_values(metrics)
     wrong = (
         r[_BROKEN].isNotNull()
+        | f.col("values").isNull()
+        | (f.col("values") != 2)
         | r.time_ms.isNull()
         | r.broker.isNull()
         | (r.broker < 0)
@@ -98,7 +103,7 @@ def read_json_lines(
     other = f.transform_values(unnamed, lambda _, v: f.coalesce(v, f.lit(0.0)))
     columns = {
         CLUSTER: f.coalesce(r[CLUSTER], f.lit(cluster)),
-        "batch": f.coalesce(r.batch, arrived),
+        "batch": r.batch,
         "arrived_ms": arrived,
         "source_partition": f.lit(0),
         "source_offset": f.xxhash64("value"),
@@ -231,7 +236,7 @@ def as_messages(kept: DataFrame, cluster: str, what: str) -> DataFrame:
     arrived = first("arrived_ms", otherwise=f.unix_millis("timestamp"))
     found = {
         CLUSTER: first(CLUSTER, otherwise=f.lit(cluster)),
-        "batch": first("batch", otherwise=arrived),
+        "batch": first("batch", otherwise=f.lit(None)),
         "arrived_ms": arrived,
         "source_partition": first("source_partition", "partition", otherwise=f.lit(0)),
         "source_offset": first("source_offset", "offset", otherwise=f.xxhash64("value")),
@@ -286,6 +291,15 @@ def _listed(paths: Paths) -> list[str]:
 
 def _named(paths: Paths) -> str:
     return ", ".join(_listed(paths))
+
+
+@contextmanager
+def sentences(where: str) -> Iterator[None]:
+    """Report a failure of Spark in one sentence, such as a file that is not whole."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        raise HistoryError(f"{where}: {sentence(error)}") from None
 
 
 @contextmanager

@@ -19,7 +19,8 @@ def _field(name: str, kind: t.DataType) -> t.StructField:
 MESSAGES = t.StructType(
     [
         _field(CLUSTER, t.StringType()),
-        # Messages with equal numbers arrived at once; later ones have larger numbers.
+        # Messages with equal numbers arrived at once; later ones have larger numbers. Null if
+        # only their times of arrival are known.
         _field("batch", t.LongType()),
         # Time of arrival, ms since 1970, and position in the topic.
         _field("arrived_ms", t.LongType()),

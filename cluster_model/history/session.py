@@ -12,8 +12,9 @@ import sys
 import tempfile
 import threading
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from pyspark.sql import SparkSession
 from cluster_model.history.errors import HistoryError, MissingSparkError, sentence
 
 JAVA = 17
+# Delta Lake for the Spark that our own tests run, where pip has installed no other.
+DELTA = "4.0.0"
 CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 PACKAGES = ("balancer", "cluster_model", "goals", "metrics_reporter")
 
@@ -38,14 +41,27 @@ _DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
+    # A failure is reported in one sentence, without the traces of every task that met it.
+    "spark.log.level": "FATAL",
+}
+# Names of Delta Lake's extension and catalog, which belong together.
+_EXTENSIONS, _CATALOG = "spark.sql.extensions", "spark.sql.catalog.spark_catalog"
+_DELTA = {
+    _EXTENSIONS: "io.delta.sql.DeltaSparkSessionExtension",
+    _CATALOG: "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Tasks that read a table's log; 50 by default, for tables of millions of files.
+    "spark.databricks.delta.snapshotPartitions": "4",
 }
 # A session with a local master is accessible only from this machine.
 _LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
 def spark_session(
-    master: str | None = None, *, kafka: bool = False, config: Mapping[str, str] | None = None
+    master: str | None = None,
+    *,
+    kafka: bool = False,
+    delta: bool = False,
+    config: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """The Spark session of this process, started with all the history needs if there is none.
 
@@ -60,6 +76,10 @@ def spark_session(
         Whether topics will be read. Spark then fetches its Kafka connector from Maven
         Central, once, or from the repository in ``spark.jars.ivySettings`` or Spark's
         ``DEFAULT_ARTIFACT_REPOSITORY``. It cannot be added to an existing session.
+    delta
+        Whether archives will be read or written. Spark fetches Delta Lake like the connector,
+        in the version of the package ``delta-spark``, unless its jar is among those of Spark or
+        of ``spark.jars``.
     config
         Spark properties; they override ours.
 
@@ -76,19 +96,47 @@ def spark_session(
     """
     if SparkContext._active_spark_context is None:
         require_java()
-    options = {**_DEFAULTS, **(_connector(config or {}) if kafka else {}), **(config or {})}
+    config = config or {}
+    packages = _packages(kafka, delta, config)
+    options = {**_DEFAULTS, **(_repository(config) if packages else {}), **config}
+    if delta:
+        options |= {name: value for name, value in _DELTA.items() if name not in config}
+        extensions = (config.get(_EXTENSIONS), _DELTA[_EXTENSIONS])
+        options[_EXTENSIONS] = ",".join(dict.fromkeys(filter(None, extensions)))
     if master is not None:
         options["spark.master"] = master
     if options.get("spark.master", "local").startswith("local"):
         options = {**_LOCAL, **options}
-    if kafka:
-        asked = (config or {}).get("spark.jars.packages")
-        options["spark.jars.packages"] = ",".join(filter(None, (asked, CONNECTOR)))
+    if packages:
+        asked = config.get("spark.jars.packages")
+        options["spark.jars.packages"] = ",".join(filter(None, (asked, *packages)))
     # Executors run the driver's Python, unless configured otherwise.
     os.environ.setdefault("PYSPARK_PYTHON", options.get("spark.pyspark.python", sys.executable))
-    spark = _started(options, kafka)
+    spark = _started(options, packages)
     ship_code(spark)
     return spark
+
+
+def delta_artifact() -> str:
+    """Maven coordinates of the Delta Lake that fits this Spark.
+
+    Raises
+    ------
+    MissingSparkError
+        If no version of it is known for this Spark.
+    """
+    of_spark = ".".join(pyspark.__version__.split(".")[:2])
+    try:
+        found = metadata.version("delta-spark")
+    except metadata.PackageNotFoundError:
+        if not DELTA.startswith(f"{of_spark}."):
+            raise MissingSparkError(
+                "delta-spark is not installed: pip install 'counterpoise[spark]'"
+            ) from None
+        found = DELTA
+    # Since 4.1 an artifact names its Spark.
+    suffix = "" if found.startswith("4.0.") else f"_{of_spark}"
+    return f"io.delta:delta-spark{suffix}_2.13:{found}"
 
 
 def ship_code(spark: SparkSession) -> None:
@@ -128,7 +176,7 @@ def require_java() -> str:
     return found
 
 
-def _started(options: Mapping[str, str], kafka: bool) -> SparkSession:
+def _started(options: Mapping[str, str], packages: Sequence[str]) -> SparkSession:
     """The session; Java's output at start is shown only if it fails."""
     builder = SparkSession.builder
     for name, value in options.items():
@@ -156,7 +204,7 @@ def _started(options: Mapping[str, str], kafka: bool) -> SparkSession:
     except PySparkRuntimeError:
         os.close(write)
         listening.join(_GOODBYE)
-        raise HistoryError(_why("".join(said), kafka)) from None
+        raise HistoryError(_why("".join(said), packages)) from None
     os.close(write)
     SparkContext._ensure_initialized(gateway=gateway)
     try:
@@ -172,12 +220,14 @@ def _got(builder: SparkSession.Builder) -> SparkSession:
         raise HistoryError(f"Spark did not start: {sentence(error)}") from None
 
 
-def _why(said: str, kafka: bool) -> str:
+def _why(said: str, packages: Sequence[str]) -> str:
     """The reason why Java ended before there was a session."""
-    if kafka and "unresolved dependency" in said.lower():
+    if packages and "unresolved dependency" in said.lower():
         return (
-            f"Spark could not fetch its Kafka connector {CONNECTOR} from Maven Central, or from "
-            "where spark.jars.ivySettings points; the first time this needs a network"
+            f"Spark could not fetch {' and '.join(packages)} from Maven Central, or from where "
+            "spark.jars.ivySettings points; the first time this needs a network; without one, "
+            "install their jars and those they need in the directory jars of pyspark, or name "
+            "them with spark.jars"
         )
     reported = [
         line.strip() for line in said.splitlines() if re.search("error|exception", line, re.I)
@@ -185,8 +235,22 @@ def _why(said: str, kafka: bool) -> str:
     return f"Spark did not start: {(reported or said.splitlines()[-1:] or ['Java ended'])[0]}"
 
 
-def _connector(config: Mapping[str, str]) -> dict[str, str]:
-    """The repository of the connector, unless configured otherwise.
+def _packages(kafka: bool, delta: bool, config: Mapping[str, str]) -> list[str]:
+    """Maven coordinates of what is asked for and is not here as a jar."""
+    home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+    here = [path.name for path in home.glob("jars/*.jar")]
+    here += [name.rsplit("/", 1)[-1] for name in config.get("spark.jars", "").split(",")]
+    needed = [CONNECTOR] if kafka else []
+    needed += [delta_artifact()] if delta else []
+    return [
+        package
+        for package in needed
+        if not any(name.startswith(f"{package.split(':')[1]}-") for name in here)
+    ]
+
+
+def _repository(config: Mapping[str, str]) -> dict[str, str]:
+    """The repository of the packages, unless configured otherwise.
 
     Other tools' files in a local Maven repository are ignored: they may be a description
     without its jar, on which Spark fails.

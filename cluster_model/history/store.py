@@ -39,19 +39,6 @@ class Store:
         found = self._files.listStatus(self._at(path))
         return sorted(status.getPath().getName() for status in found)
 
-    def changed_ms(self, path: str) -> int:
-        """Time of the last change of a file or directory, ms since 1970."""
-        return int(self._files.getFileStatus(self._at(path)).getModificationTime())
-
-    def size(self, path: str) -> tuple[int, int]:
-        """Number of files below a path, and their bytes."""
-        summary = self._files.getContentSummary(self._at(path))
-        return int(summary.getFileCount()), int(summary.getLength())
-
-    def rename(self, path: str, to: str) -> bool:
-        """Rename a directory, atomically if the file system can; returns whether it succeeded."""
-        return bool(self._files.rename(self._at(path), self._at(to)))
-
     def delete(self, path: str) -> None:
         """Remove a directory with its contents, if it exists."""
         self._files.delete(self._at(path), True)

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from cluster_model.history.alignment import partition_rows
+from cluster_model.history.clean import in_batches
 from cluster_model.history.schema import CLUSTER
 from cluster_model.history.statistics import PERCENTILES, percentiles
 from cluster_model.snapshot import Snapshot
@@ -19,7 +20,7 @@ _ARRIVAL = (CLUSTER, "batch", "source_partition", "source_offset")
 _PAIR = (CLUSTER, "topic", "partition", "to_topic", "to_partition")
 
 
-def traffic_sums(records: DataFrame, judged: DataFrame) -> DataFrame:
+def traffic_sums(records: DataFrame, judged: DataFrame, window_ms: int) -> DataFrame:
     """Samples of partitions' rates to others, summed over windows.
 
     They are in the records of the partition's leader, next to its own rates, named by
@@ -31,6 +32,8 @@ def traffic_sums(records: DataFrame, judged: DataFrame) -> DataFrame:
         :data:`cluster_model.history.schema.RECORDS`.
     judged
         :attr:`cluster_model.history.clean.JudgedRecords.partitions` of them.
+    window_ms
+        Length of a window.
 
     Returns
     -------
@@ -38,7 +41,7 @@ def traffic_sums(records: DataFrame, judged: DataFrame) -> DataFrame:
         cluster, topic, partition, to_topic, to_partition, start_ms, bytes_sum and
         bytes_count.
     """
-    reported = records.where("other is not null").select(
+    reported = in_batches(records.where("other is not null"), window_ms).select(
         *_ARRIVAL, f.explode("other").alias("metric", "rate")
     )
     name = f.substring("metric", len(BYTES_TO) + 1, 2**31 - 1)

@@ -1,19 +1,20 @@
-"""The archive has each message once, whatever is repeated, compacted or left behind."""
+"""The archive has each message once, whatever is repeated, compacted, interrupted or removed."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
-from urllib.parse import unquote, urlparse
 
 import pytest
-from pyarrow.parquet import ParquetFile
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from cluster_model.history.archive import (
     DAY_MS,
     archive_topic,
     compact,
     expire,
+    export,
     read_archive,
     write_batch,
 )
@@ -42,103 +43,108 @@ def message(ms: int, offset: int) -> bytes:
     return encode(Record(ms, offset % 3, {"bytes_in": 1.0 * offset, "odd": 2.0}, "t", offset % 2))
 
 
-def offsets(found: DataFrame) -> list[tuple[str, int, int]]:
-    """Cluster, batch and offset of every row, past Spark, which takes long for so little."""
-    rows = []
-    for file in found.inputFiles():
-        at = Path(unquote(urlparse(file).path))
-        (cluster,) = (p.removeprefix("cluster=") for p in at.parts if p.startswith("cluster="))
-        kept = ParquetFile(at).read(["batch", "source_offset"])
-        rows += [(unquote(cluster), r["batch"], r["source_offset"]) for r in kept.to_pylist()]
-    return sorted(rows)
-
-
-def directories(path: Path) -> list[str]:
+def offsets(found: DataFrame) -> list[tuple[str, int]]:
+    """Cluster and offset of every row."""
+    table = found.select("cluster", "source_offset").toArrow()
     return sorted(
-        str(p.relative_to(path / "records")) for p in path.glob("records/*/*/*") if p.is_dir()
+        zip(table["cluster"].to_pylist(), table["source_offset"].to_pylist(), strict=True)
     )
 
 
-FIRST: list[Line] = [("a", 5, 1), ("a", DAY_MS + 1, 2), ("b=/ü", 7, 3), ("a", 9, 7)]
+FIRST: list[Line] = [("a", 5, 1), ("a", DAY_MS + 1, 2), ("b='/ü", 7, 3), ("a", 9, 7)]
 SECOND: list[Line] = [("a", 100, 4), ("a", 200, 5)]
-THIRD: list[Line] = [("a", 300, 6), ("b=/ü", DAY_MS, 8)]
+THIRD: list[Line] = [("a", 300, 6), ("b='/ü", DAY_MS, 8)]
 BATCHES = (FIRST, SECOND, THIRD)
-ALL = sorted((c, batch, offset) for batch, lines in enumerate(BATCHES) for c, _, offset in lines)
+ALL = sorted((c, offset) for lines in BATCHES for c, _, offset in lines)
 
 
 def test_each_message_is_there_once(spark: SparkSession, tmp_path: Path) -> None:
-    path = str(tmp_path)
+    path = str(tmp_path / "archive")
     for batch, lines in enumerate(BATCHES):
         write_batch(decoded(spark, batch, lines, 2), path, batch)
     # Repeated, as after a crash, in other files.
     write_batch(decoded(spark, 2, THIRD), path, 2)
     found = read_archive(spark, path)
     assert found.columns == DECODED.names
-    kept = found.orderBy("cluster", "batch", "source_offset").collect()
-    assert [(r.cluster, r.batch, r.source_offset) for r in kept] == ALL
+    kept = {r.source_offset: r for r in found.collect()}
     assert offsets(found) == ALL
-    (junk,) = (r for r in kept if r.source_offset == 7)
-    assert (junk.problem, bytes(junk.value)) == ("malformed", b"junk")
-    (good,) = (r for r in kept if r.source_offset == 6)
+    assert (kept[7].problem, bytes(kept[7].value)) == ("malformed", b"junk")
+    good = kept[6]
     reported = (good.time_ms, good.broker, good.topic, good.partition, good.bytes_in, good.other)
     assert reported == (T + 300, 0, "t", 0, 6.0, {"odd": 2.0})
 
-    # One directory a day, then nothing is left to do.
-    done = compact(spark, path)
+    # Each day becomes one file, then nothing is left to do; who reads goes on.
+    done = compact(spark, path, clusters=["a"])
     assert (done.days, done.files_after) == (1, 1)
     assert done.files_before >= 3
-    assert directories(tmp_path) == [
-        "cluster=a/day=2023-11-15/batches=0-2",
-        "cluster=a/day=2023-11-16/batches=0",
-        "cluster=b%3D%2Fü/day=2023-11-15/batches=0",
-        "cluster=b%3D%2Fü/day=2023-11-16/batches=2",
-    ]
+    assert compact(spark, path, clusters=["a", "b='/ü"]).days == 0
+    assert offsets(found) == ALL
+    write_batch(decoded(spark, 1, SECOND), path, 1)
     assert offsets(read_archive(spark, path)) == ALL
-    assert compact(spark, path).days == 0
-
-    # The stream repeats a batch that is compacted already; what covers it counts.
-    write_batch(decoded(spark, 2, THIRD), path, 2)
-    assert "cluster=a/day=2023-11-15/batches=2" in directories(tmp_path)
-    assert offsets(read_archive(spark, path)) == ALL
-    assert compact(spark, path, clusters=["a"]).days == 0
-    assert len(directories(tmp_path)) == 4
-
-    # A compaction that died before it was whole, and one that died before it cleaned up.
-    day = tmp_path / "records/cluster=a/day=2023-11-15"
-    (day / ".compacting").mkdir()
-    (day / ".compacting" / "part-0.parquet").write_text("half")
-    write_batch(decoded(spark, 3, [("a", 400, 9)]), path, 3)
-    assert offsets(read_archive(spark, path)) == sorted([*ALL, ("a", 3, 9)])
-    assert compact(spark, path).days == 1
-    assert offsets(read_archive(spark, path)) == sorted([*ALL, ("a", 3, 9)])
-    assert "cluster=a/day=2023-11-15/batches=0-3" in directories(tmp_path)
 
     # Only some of it is read.
-    assert {o for _, _, o in offsets(read_archive(spark, path, clusters=["b=/ü"]))} == {3, 8}
+    assert offsets(read_archive(spark, path, clusters=["b='/ü"])) == [("b='/ü", 3), ("b='/ü", 8)]
     later = read_archive(spark, path, first_ms=T + 2 * DAY_MS, end_ms=T + 3 * DAY_MS)
-    assert {o for _, _, o in offsets(later)} == {2, 8}
+    assert {o for _, o in offsets(later)} == {2, 8}
+
+    # A copy in plain Parquet is read like the archive.
+    assert export(spark, path, tmp_path / "copy", clusters=["a"]) == 2
+    assert offsets(read_archive(spark, tmp_path / "copy")) == [p for p in ALL if p[0] == "a"]
+    with pytest.raises(HistoryError, match="copy: something found there"):
+        export(spark, path, tmp_path / "copy")
 
     # And only some of it is kept.
-    (tmp_path / "records/cluster=a/.expired-2023-11-01").mkdir()
-    gone = expire(spark, path, before_ms=T + DAY_MS, clusters=["a"])
-    assert gone == ["cluster=a/day=2023-11-15"]
-    assert {o for _, _, o in offsets(read_archive(spark, path))} == {2, 3, 8}
-    assert not list(tmp_path.glob("records/*/.expired*"))
+    assert expire(spark, path, before_ms=T + DAY_MS, clusters=["a"]) == ["cluster=a/day=2023-11-15"]
+    assert {o for _, o in offsets(read_archive(spark, path))} == {2, 3, 8}
     assert expire(spark, path, before_ms=T + DAY_MS - 1, clusters=["a"]) == []
 
 
-def test_many_files_of_one_batch_become_one(spark: SparkSession, tmp_path: Path) -> None:
-    lines = [("a", ms, ms + 1) for ms in range(40)]
-    write_batch(decoded(spark, 4, lines, 4), str(tmp_path), 4)
-    found = offsets(read_archive(spark, tmp_path))
-    assert tuple(compact(spark, tmp_path)) == (1, 4, 1)
-    assert directories(tmp_path) == ["cluster=a/day=2023-11-15/batches=4-4"]
-    assert offsets(read_archive(spark, tmp_path)) == found
+def test_an_archive_of_an_earlier_version(spark: SparkSession, tmp_path: Path) -> None:
+    """Directories of plain Parquet, some left by a compaction that died, or by a repeated batch."""
+    lines = [[("a", 10 * batch + i, 10 * batch + i) for i in range(4)] for batch in range(5)]
+
+    def store(first: int, last: int, rows: DataFrame) -> None:
+        name = str(first) if first == last else f"{first}-{last}"
+        place = f"{tmp_path}/records/cluster=a/day=2023-11-15/batches={name}"
+        rows.drop("cluster").write.parquet(place)
+
+    for batch in range(4):
+        store(batch, batch, decoded(spark, batch, lines[batch]))
+    everything = [("a", offset) for of in lines[:4] for _, _, offset in of]
+    assert offsets(read_archive(spark, tmp_path)) == everything
+    # The rename was a copy, of which 5 rows of 16 were done when it was interrupted.
+    five = read_archive(spark, tmp_path).withColumn("batch", f.floor(f.col("source_offset") / 10))
+    store(0, 3, five.orderBy("source_offset").limit(5))
     assert compact(spark, tmp_path).days == 0
+    assert offsets(read_archive(spark, tmp_path)) == everything
+    # Or it was complete, and died while it removed the others.
+    shutil.rmtree(tmp_path / "records/cluster=a/day=2023-11-15/batches=0-3")
+    store(0, 3, five.where("source_offset < 100"))
+    shutil.rmtree(tmp_path / "records/cluster=a/day=2023-11-15/batches=1")
+    assert offsets(read_archive(spark, tmp_path)) == everything
+
+    # The stream goes on in the table, with a batch that was written but not known to be done.
+    for batch in (3, 4):
+        write_batch(decoded(spark, batch, lines[batch]), str(tmp_path), batch)
+    everything += [("a", offset) for _, _, offset in lines[4]]
+    assert offsets(read_archive(spark, tmp_path)) == everything
+    assert expire(spark, tmp_path, before_ms=T + DAY_MS) == ["cluster=a/day=2023-11-15"]
+    assert not list(tmp_path.glob("records/*/*"))
+    with pytest.raises(HistoryError, match="no records from the beginning to the end found"):
+        read_archive(spark, tmp_path)
+
+
+def test_metrics_come_and_go_with_versions(spark: SparkSession, tmp_path: Path) -> None:
+    rows = decoded(spark, 0, SECOND)
+    write_batch(rows.drop("bytes_out"), str(tmp_path), 0)
+    assert [r.bytes_out for r in read_archive(spark, tmp_path).collect()] == [None, None]
+    write_batch(rows.withColumn("bytes_out", f.lit(9.0)), str(tmp_path), 1)
+    found = read_archive(spark, tmp_path).collect()
+    assert sorted(str(r.bytes_out) for r in found) == ["9.0", "9.0", "None", "None"]
 
 
 def test_errors_are_sentences(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(HistoryError, match="no directory 'records' found in it"):
+    with pytest.raises(HistoryError, match="no directory 'messages' found in it"):
         read_archive(spark, tmp_path)
     write_batch(decoded(spark, 0, FIRST[:1]), str(tmp_path), 0)
     with pytest.raises(HistoryError, match="no cluster 'x' found; it has a"):

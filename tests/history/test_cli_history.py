@@ -36,7 +36,7 @@ def mistake(*words: str | Path) -> str:
     return line
 
 
-@pytest.mark.parametrize("command", ["archive", "compact", "expire"])
+@pytest.mark.parametrize("command", ["archive", "compact", "expire", "export"])
 def test_help_teaches_with_examples(command: str) -> None:
     assert f"Example: counterpoise history {command}" in run(command, "--help").stdout
 
@@ -49,6 +49,9 @@ def test_an_archive_is_compacted_and_expires(spark: SparkSession, tmp_path: Path
     assert run("compact", tmp_path).stdout == "1 day compacted, 2 files into 1\n"
     assert run("compact", tmp_path, "--cluster", "c").stdout.startswith("0 days compacted")
     assert len(read_archive(spark, tmp_path).inputFiles()) == 1
+    copy = tmp_path / "copy"
+    assert run("export", tmp_path, "-o", copy).stdout.startswith("1 day exported to")
+    assert "something found there" in mistake("export", tmp_path, "-o", copy)
     assert run("expire", tmp_path, "--keep-days", "100000").stdout == "0 days removed\n"
     assert run("expire", tmp_path, "--keep-days", "30").stdout == (
         "cluster=c/day=2023-11-15\n1 day removed\n"
@@ -56,8 +59,8 @@ def test_an_archive_is_compacted_and_expires(spark: SparkSession, tmp_path: Path
 
 
 def test_mistakes_are_reported_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
-    assert "no directory 'records' found in it" in mistake("compact", tmp_path)
-    assert "no directory 'records' found" in mistake("expire", tmp_path / "no", "--keep-days", "1")
+    assert "no directory 'messages' found in it" in mistake("compact", tmp_path)
+    assert "no directory 'messages' found" in mistake("expire", tmp_path / "no", "--keep-days", "1")
     assert "--conf: 'x' found, NAME=VALUE" in mistake("compact", tmp_path, "--conf", "x")
     assert "--file-size: 'x' found" in mistake("compact", tmp_path, "--file-size", "x")
     topic = ("--bootstrap-server", "localhost:1", "--metrics-topic", "t")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Callable, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
-from frames import records_frame
+from frames import Arrived, records_frame
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 from typer.testing import CliRunner
@@ -250,7 +251,8 @@ def test_what_is_not_known_is_never_zero(spark: SparkSession) -> None:
         assert found.leader_load[:, 4].tolist() == [0.5] * 5
         assert (found.leader_load > 0).all()
     for found in others:
-        np.testing.assert_allclose(found.leader_load[:3, OUT], [30.0, 30.0, 30.0])
+        # What followers copy is known, though what consumers read of a-1 is not.
+        np.testing.assert_allclose(found.leader_load[:3, OUT], [30.0, 50.0, 40.0])
 
 
 def test_questions_that_have_no_answer(reported: Told) -> None:
@@ -347,6 +349,81 @@ def test_a_small_history_by_hand(spark: SparkSession, tmp_path: Path) -> None:
     assert "cpu for 1 MB/s" in said
     assert "error of forecasts" in said
     assert "2 brokers" in said
+
+
+def _two_topics(*names: str) -> Snapshot:
+    """A partition of each topic on broker 1."""
+    capacity = {"network_in": 1e9, "network_out": 1e9, "disk": 1e12}
+    return build_snapshot(
+        SnapshotDocument(
+            resources=tuple(capacity),
+            brokers=(BrokerRecord(id=1, capacity=capacity),),
+            partitions=tuple(
+                PartitionRecord(topic=name, partition=0, replicas=(1,), leader=1) for name in names
+            ),
+        )
+    )
+
+
+def _steady(rates: Mapping[str, Callable[[int], float | None]], minutes: int) -> list[Arrived]:
+    """Reports once a minute: the rate of each topic by minute, None where it is silent."""
+    batches: list[Arrived] = []
+    for minute in range(minutes):
+        now = 60_000 * minute
+        reported = [
+            Record(now, 1, {"bytes_in": rate, "bytes_out": rate, "size": rate}, topic, 0)
+            for topic, of in rates.items()
+            if (rate := of(minute)) is not None
+        ]
+        batches.append(("default", minute, [now] * len(reported), reported))
+    return batches
+
+
+def test_a_topic_counts_from_its_creation(spark: SparkSession, tmp_path: Path) -> None:
+    log = MetadataLog(tmp_path / "log")
+    log.append(0, _two_topics("a", "b"))
+    log.append(75 * 60_000, _two_topics("a", "b", "new"))
+    rates = {
+        "a": lambda minute: 1.0,
+        "b": lambda minute: 2.0,
+        "new": lambda minute: 3.0 if minute >= 75 else None,
+    }
+    records = records_frame(spark, _steady(rates, 100)).cache()
+    for metadata in (log, MetadataLog(tmp_path / "log"), MetadataLog.of(log.at(10**9))):
+        history = History.of_records(records, metadata)
+        found = history.snapshot(min_ratio=1.0)
+        np.testing.assert_allclose(found.leader_load[:, 0], [1.0, 2.0, 3.0])
+    silent = {**rates, "new": lambda minute: 3.0 if minute >= 90 else None}
+    history = History.of_records(records_frame(spark, _steady(silent, 100)), log)
+    with pytest.raises(HistoryError, match="least are known of new-0"):
+        history.snapshot(min_ratio=0.95)
+
+
+def test_a_topic_that_is_created_again_is_another(spark: SparkSession, tmp_path: Path) -> None:
+    def rates(pause: range) -> dict[str, Callable[[int], float | None]]:
+        def again(minute: int) -> float | None:
+            return None if minute in pause else 1000.0 if minute < 50 else 4.0
+
+        return {"a": lambda minute: 1.0, "b": again}
+
+    # Seen to be away for five minutes, or known by its id to be another.
+    log = MetadataLog(tmp_path / "log")
+    log.append(0, _two_topics("a", "b"), {"a": "A", "b": "B"})
+    log.append(45 * 60_000, _two_topics("a"), {"a": "A"})
+    log.append(50 * 60_000, _two_topics("a", "b"), {"a": "A", "b": "B2"})
+    named = MetadataLog(tmp_path / "named")
+    named.append(0, _two_topics("a", "b"), {"a": "A", "b": "B"})
+    assert not named.append(40 * 60_000, _two_topics("a", "b"), {"a": "A", "b": "B"})
+    assert named.append(50 * 60_000, _two_topics("a", "b"), {"a": "A", "b": "B2"})
+    for metadata, pause in ((log, range(45, 50)), (MetadataLog(tmp_path / "named"), range(0))):
+        records = records_frame(spark, _steady(rates(pause), 100))
+        history = History.of_records(records, metadata)
+        for statistic in ("mean", "p95", "peak", "forecast"):
+            found = history.snapshot(statistic=statistic)
+            np.testing.assert_allclose(found.leader_load, [[1.0] * 3, [4.0] * 3])
+        # The one before is still known of its time.
+        before = history.snapshot(at_ms=40 * 60_000)
+        np.testing.assert_allclose(before.leader_load[1], [1000.0] * 3)
 
 
 @pytest.mark.parametrize(("option", "value"), [("--at", "noon"), ("--horizon", "soon")])

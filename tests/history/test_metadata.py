@@ -179,3 +179,27 @@ def test_loads_are_of_when_the_placement_changed() -> None:
     log = MetadataLog.of(one)
     log.append(1, two)
     assert log.at(1).leader_load.tolist() == [[5.0], [0.0]]
+
+
+def test_changes_that_only_remove_hide_no_later_ones(spark: SparkSession) -> None:
+    log = MetadataLog.of(small(2))
+    log.append(10, small(1))
+    log.append(20, small(2))
+    found = sorted((r.partition, r.valid_from_ms) for r in log.placements(spark).collect())
+    assert found == [(0, ALWAYS_MS), (1, ALWAYS_MS), (1, 20)]
+    assert log.created_ms(9).tolist() == [ALWAYS_MS] * 2
+    assert log.created_ms(20).tolist() == [ALWAYS_MS, 20]
+
+
+def test_ids_of_topics_tell_one_from_the_next(tmp_path: Path) -> None:
+    log = MetadataLog(tmp_path)
+    log.append(0, small(2))
+    # Ids that become known are no other topics.
+    assert log.append(10, small(2), {"t": "1"})
+    assert not log.append(20, small(2), {"t": "1"})
+    assert log.append(30, small(2), {"t": "2"})
+    for same in (log, MetadataLog(tmp_path)):
+        assert same.created_ms(29).tolist() == [ALWAYS_MS] * 2
+        assert same.created_ms(30).tolist() == [30] * 2
+        assert same.at(40) == small(2)
+    assert not MetadataLog(tmp_path).append(40, small(2), {"t": "2"})

@@ -133,9 +133,7 @@ def stream(seed: int, window_ms: int, dirt: float, disorder: float, end_ms: int)
                 at = int(rng.choice([-1, -(2**63), 2**63 - 1, 0]))
             records.append(record(rng, s, at, dirt))
         sent += records
-        arrived = rng.integers(clock - 500, clock + 1, len(records))
-        arrived[rng.integers(len(records))] = clock
-        batches.append(Batch(clock, arrived.tolist(), records))
+        batches.append(Batch(clock, [clock] * len(records), records))
     # The newest there can be: all streams end with the same window.
     row = int(np.flatnonzero(s.leader >= 0)[0])
     broker = int(s.broker_ids[s.replica_broker[s.replica_offset[row] + s.leader[row]]])

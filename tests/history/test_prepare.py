@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from cluster_model import InputError, save_snapshot
 from cluster_model.history.clean import MetadataTables
 from cluster_model.history.metadata import MetadataLog
 from cluster_model.history.prepare import prepare, read_prepared
+from cluster_model.history.schema import MESSAGES
 
 NIGHT = 1_700_006_400_000
 
@@ -62,3 +64,55 @@ def test_directories_that_hold_something_else(spark: SparkSession, tmp_path: Pat
     words = ["history", "prepare", "a", "b", "-o", "c", "--metadata", "d"]
     result = CliRunner().invoke(app, words)
     assert (result.exit_code, "2 archives found, one expected" in result.stderr) == (2, True)
+
+
+def test_two_runs_into_one_place_do_not_mix(spark: SparkSession, tmp_path: Path) -> None:
+    metadata = MetadataTables.of(spark, [MetadataLog.of(snapshot(1), cluster="c")])
+    one, other = (
+        records_frame(spark, [("c", 0, [NIGHT] * n, [RECORDS[0]._replace(time_ms=NIGHT)] * n)])
+        for n in (1, 3)
+    )
+    prepare(one, metadata, tmp_path, window_ms=1000)
+    before = read_prepared(spark, tmp_path).quarantine
+    # Another run that has begun later and is not complete does not count, and stays.
+    begun = tmp_path / "run-999999999999999-begun"
+    (begun / "cells").mkdir(parents=True)
+    assert before.count() == 0
+    prepare(other, metadata, tmp_path, window_ms=2000)
+    found = read_prepared(spark, tmp_path)
+    assert (found.window_ms, found.quarantine.count()) == (2000, 2)
+    (run,) = (p for p in tmp_path.iterdir() if p != begun)
+    assert begun.exists()
+    # What an earlier version prepared lies in the directory itself.
+    for path in run.iterdir():
+        path.rename(tmp_path / path.name)
+    run.rmdir()
+    assert read_prepared(spark, tmp_path).window_ms == 2000
+    shutil.rmtree(tmp_path / "cells")
+    with pytest.raises(InputError, match="no table 'cells' found"):
+        read_prepared(spark, tmp_path)
+    prepare(one, metadata, tmp_path, window_ms=1000)
+    assert read_prepared(spark, tmp_path).window_ms == 1000
+    assert not (tmp_path / "settings").exists()
+
+
+def test_files_that_are_not_whole_are_reported(spark: SparkSession, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    rows = [("default", None, NIGHT, 0, i, b"x" * 100) for i in range(9)]
+    spark.createDataFrame(rows, MESSAGES).repartition(3).write.parquet(str(kept))
+    last = sorted(kept.glob("*.parquet"))[-1]
+    last.write_bytes(last.read_bytes()[:-20])
+    for path in kept.glob(".*.crc"):
+        path.unlink()
+    save_snapshot(snapshot(1), tmp_path / "cluster.json")
+    where = ["--metadata", str(tmp_path / "cluster.json")]
+    words = ["prepare", str(kept), "--format", "messages", *where, "-o", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, ["history", *words])
+    assert done.exit_code == 2, done.output
+    line = done.stderr
+    assert line.count("\n") == 1, line
+    assert f"{last.name} is not a Parquet file" in line
+    assert not list((tmp_path / "out").glob("*"))
+    words = ["snapshot", str(tmp_path / "out"), *where, "-o", str(tmp_path / "x.npz")]
+    done = CliRunner().invoke(app, ["history", *words])
+    assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1)

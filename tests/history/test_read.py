@@ -36,6 +36,10 @@ BAD = [
     "[1]",
     '"text"',
     "half a li",
+    '{"time_ms": 5, "broker": 1, "metrics": {"cpu": 3}} and more',
+    '{"time_ms": 5, "broker": 1, "metrics": {"cpu": 3}}{"time_ms": 6}',
+    '{"time_ms": 5, "broker": 1, "metrics": {"cpu": 3}}, {"time_ms": 6}',
+    '{"time_ms": 5, "broker": 1, "metrics": {"cpu": 3}}]',
 ]
 
 
@@ -49,11 +53,11 @@ def test_json_lines(spark: SparkSession, tmp_path: Path) -> None:
         (r.cluster, r.batch, r.arrived_ms, r.time_ms, r.broker, r.topic, r.partition) for r in rows
     ]
     assert reported == [
-        ("c", 5, 5, 5, 1, None, -1),
-        ("c", 7, 7, 7, 1, "a", 3),
-        ("c", 8, 8, 8, 2, "a", -1),
+        ("c", None, 5, 5, 1, None, -1),
+        ("c", None, 7, 7, 1, "a", 3),
+        ("c", None, 8, 8, 2, "a", -1),
         ("k", 4, 12, 9, 0, None, -1),
-        ("c", 9, 9, 9, 2, "a_b", -1),
+        ("c", None, 9, 9, 2, "a_b", -1),
     ]
     assert [r.underscored for r in rows] == [False, False, False, False, True]
     assert [(r.cpu, r["size"], r.bytes_in) for r in rows] == [
@@ -80,7 +84,7 @@ def test_messages_in_the_columns_of_sparks_kafka_source(
     first, second = (
         read_messages(spark, tmp_path / "kept", cluster="c").orderBy("source_offset").collect()
     )
-    place = ("c", 1_700_000_000_005, 1_700_000_000_005, 2, 30)
+    place = ("c", None, 1_700_000_000_005, 2, 30)
     assert tuple(first)[:5] == place
     assert (first.time_ms, first.cpu, first.problem) == (70, 4.5, None)
     assert (second.problem, bytes(second.value)) == ("malformed", b"junk")

@@ -132,14 +132,15 @@ def test_a_connector_that_cannot_be_had(tmp_path: Path) -> None:
 from cluster_model import InputError
 from cluster_model.history.session import spark_session
 try:
-    spark_session("local[1]", kafka=True, config={{
+    spark_session("local[1]", kafka=True, delta=True, config={{
         "spark.jars.ivySettings": {str(settings)!r}, "spark.jars.ivy": {str(tmp_path / "ivy")!r},
     }})
 except InputError as error:
     print(error)
 """
     done = python(script, tmp_path)
-    assert done.stdout.startswith("Spark could not fetch its Kafka connector org.apache.spark:")
+    assert done.stdout.startswith("Spark could not fetch org.apache.spark:spark-sql-kafka")
+    assert " and io.delta:delta-spark_2.13:4.0.0 from Maven Central" in done.stdout
     assert done.stderr == ""
 
 

@@ -29,7 +29,7 @@ from cluster_model.history import archive
 from cluster_model.history.session import spark_session
 
 bootstrap, topic, path, moment, at, at_once = sys.argv[1:]
-spark = spark_session("local[2]", kafka=True, config={"spark.ui.enabled": "false"})
+spark = spark_session("local[2]", kafka=True, delta=True, config={"spark.ui.enabled": "false"})
 jvm = spark.sparkContext._gateway.proc.pid
 write = archive.write_batch
 
@@ -37,15 +37,19 @@ def die():
     os.kill(jvm, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
+def files():
+    return set(Path(path).rglob("messages/cluster=c/**/*.parquet"))
+
 def die_writing():
-    while not list(Path(path).rglob(".spark-staging-*/**/*.parquet")):
+    before = files()
+    while files() == before:
         time.sleep(0.001)
     die()
 
-def dying(rows, path, batch):
+def dying(rows, path, batch, **how):
     if batch == int(at) and moment == "writing":
         threading.Thread(target=die_writing).start()
-    write(rows, path, batch)
+    write(rows, path, batch, **how)
     if batch == int(at):
         die()
 
@@ -64,7 +68,7 @@ from cluster_model.history.read import read_topic
 from cluster_model.history.session import spark_session
 
 bootstrap, topic, path = sys.argv[1:]
-spark = spark_session("local[2]", kafka=True, config={"spark.ui.enabled": "false"})
+spark = spark_session("local[2]", kafka=True, delta=True, config={"spark.ui.enabled": "false"})
 columns = ("source_partition", "source_offset", "time_ms", "broker", "bytes_in", "problem")
 
 def told(rows):
