@@ -731,6 +731,28 @@ def test_who_waits_for_kafka_is_not_stuck(
     following.host._directory.close()
 
 
+def test_where_a_transaction_went_is_asked_of_the_changelog(
+    tmp_path: Path, executor: ThreadPoolExecutor
+) -> None:
+    broker = Broker(b"a")
+    task = running_task(configured(tmp_path), broker, WordCount(), executor)
+    task.process([Record(None, b"a", 0, 0)])
+
+    class ForgetfulProducer(StubProducer):
+        def produce(self, *args: Any, on_delivery: Any = None, **more: Any) -> None:
+            super().produce(*args, **more)
+            if on_delivery is not None:
+                on_delivery(None, SimpleNamespace(offset=lambda: None))
+
+    task._writer.producer = ForgetfulProducer(broker)
+    with pytest.raises(tasks.Unanswered, match="where its transaction was written is not known"):
+        task.commit(GENERATION)
+    # The state is as before, and the changelog has what follows.
+    assert (task.store.position, task.store.get(b"a")) == (0, None)
+    assert broker.log
+    task.close()
+
+
 def test_a_task_that_is_given_up_before_its_start_ended_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, executor: ThreadPoolExecutor
 ) -> None:

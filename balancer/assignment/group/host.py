@@ -49,8 +49,9 @@ class Copy:
     writer: Writer | None = None
     active: ActiveTask | None = None
     failures: int = 0
-    # Since when brokers have not answered (monotonic seconds).
+    # Since when brokers have not answered, and when last (monotonic seconds).
     unanswered_since: float | None = None
+    unanswered_at: float = 0.0
 
 
 class Host:
@@ -205,6 +206,7 @@ class Host:
                 self._changelog.add(task.partition, copy.store.position)
             copy.role = role
             if role == "active" and copy.active is None:
+                copy.failures, copy.unanswered_since = 0, None
                 self._activate(task, copy)
             if copy.active is None and copy.writer is None:
                 copy.writer = Writer(self._configs, task)
@@ -267,6 +269,7 @@ class Host:
                     done.result()
             except (Fenced, Outdated, GroupError) as error:
                 log.info("task %s: given up without its last records: %s", task, error)
+            self._membership.waits()
             active.close(deadline)
             if was_running:
                 self._changelog.add(task.partition, copy.store.position)
@@ -357,8 +360,10 @@ class Host:
                     # It has not arrived, although the member would have lost its session by now.
                     self._membership.rebalance()
             except Fenced:
-                # The group has gone on without this member, or its transaction took too long.
-                log.info("task %s: another member has taken it over", task)
+                log.info(
+                    "task %s: shut out, by another member or since a transaction took too long",
+                    task,
+                )
                 self._deactivate([task], commit=False)
                 self._membership.rebalance()
             except GroupError as error:
@@ -373,10 +378,14 @@ class Host:
     def _gives_up(self, copy: Copy, error: GroupError) -> bool:
         """Whether a task that could not commit is not to be started again."""
         if isinstance(error, Unanswered):
-            now = time.monotonic()
-            since = now if copy.unanswered_since is None else copy.unanswered_since
-            copy.unanswered_since = since
-            return now - since > self._configs.task_timeout_ms / 1000
+            now, longest = time.monotonic(), self._configs.task_timeout_ms / 1000
+            since = copy.unanswered_since
+            # A start and a transaction may each take the longest time; after that it is another
+            # outage.
+            if since is None or now - copy.unanswered_at > 2 * longest:
+                since = now
+            copy.unanswered_since, copy.unanswered_at = since, now
+            return now - since > longest
         copy.failures += 1
         return copy.failures >= _ATTEMPTS
 

@@ -266,7 +266,7 @@ class ActiveTask:
         topic, partition = self._configs.changelog_topic, self.task.partition
         if deadline is None:
             deadline = time.monotonic() + self._configs.task_timeout_ms / 1000
-        delivered: list[int] = []
+        delivered: list[int | None] = []
 
         def on_delivery(error: Any, message: Any) -> None:
             if error is None:
@@ -312,7 +312,11 @@ class ActiveTask:
         self._outdated_since = None
         if not delivered:
             raise GroupError(f"task {self.task}: a transaction ended without its last record")
-        self.store.apply(self._state.changes, delivered[0] + 1, self.next_offset)
+        (offset,) = delivered
+        if offset is None:
+            # After a retry a client may not know it: the changelog has what was written.
+            raise Unanswered(f"task {self.task}: where its transaction was written is not known")
+        self.store.apply(self._state.changes, offset + 1, self.next_offset)
         self._state = State(self.store)
 
     def _outdated_seconds(self) -> float:

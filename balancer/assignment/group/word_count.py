@@ -217,6 +217,7 @@ def read_topic(bootstrap_servers: str, topic: str, deadline: float) -> Iterator[
         raise GroupError(f"topic {topic}: not found")
     reader = PartitionReader(bootstrap_servers, topic)
     try:
+        ends = {p: reader.end(p, max(deadline - time.monotonic(), 0.001)) for p in partitions}
         for p in partitions:
             reader.add(p, 0)
         while partitions:
@@ -225,6 +226,6 @@ def read_topic(bootstrap_servers: str, topic: str, deadline: float) -> Iterator[
             batch = reader.read(5_000, 0.2)
             for messages in batch.messages.values():
                 yield from messages
-            partitions -= batch.ends.keys()
+            partitions -= {p for p, at in batch.ends.items() if at >= ends[p]}
     finally:
         reader.close()
