@@ -11,20 +11,10 @@ from typing import Any
 from balancer.controller.execution_progress import progress_record
 from balancer.controller.finding import Finding
 from balancer.controller.notify import counted
+from balancer.controller.plugins import DETECTORS
 from balancer.controller.protocols import ExecutionOutcome, ExecutionProgress, Notifier
 from balancer.planning.plan import Plan
 from metrics_reporter.exposition_text import ExpositionText, labels
-
-_KINDS = (
-    "dead_brokers",
-    "dead_disks",
-    "missing_replicas",
-    "drained_brokers",
-    "slow_brokers",
-    "stale_metrics",
-    "goal_violations",
-    "lost_partitions",
-)
 
 _OUTCOMES = ("done", "stopped", "rolled back", "failed", "vote lost")
 # Of the current execution; NaN if there is none, or the value is unknown.
@@ -121,7 +111,7 @@ class Metrics:
         one("last_round_timestamp_seconds", "gauge", "When the last round began.", self.last_round)
         one("acting", "gauge", "1 if this controller acts, 0 on standby.", self.acting)
         by("decisions_total", "counter", "Decisions.", "kind", self.decisions)
-        found = {k: self.findings.get(k, 0) for k in (*_KINDS, *self.failures)}
+        found = {k: self.findings.get(k, 0) for k in (*DETECTORS.built_in, *self.failures)}
         by("findings", "gauge", "What detectors find now.", "detector", found)
         failed = "Looks of added detectors that failed."
         by("detector_failures_total", "counter", failed, "detector", self.failures)

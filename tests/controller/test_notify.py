@@ -19,6 +19,7 @@ from balancer.composition.notifiers import Notifiers
 from balancer.controller import Endpoint, Redactor, SettingsError, WebhookNotifier
 from balancer.controller.endpoint import EndpointError
 from balancer.controller.notify import BackgroundNotifier
+from balancer.controller.plugins import DETECTORS
 from balancer.controller.settings import Webhook, as_settings
 
 
@@ -209,7 +210,8 @@ def test_metrics_and_state_are_served() -> None:
     assert lines["counterpoise_acting"] == "1"
     assert float(lines["counterpoise_bytes_moved_total"]) > 0
     assert float(lines["counterpoise_plan_seconds_total"]) > 0
-    assert lines['counterpoise_findings{detector="stale_metrics"}'] == "0"
+    for detector in DETECTORS.built_in:
+        assert lines[f'counterpoise_findings{{detector="{detector}"}}'] == "0"
     named = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
     assert {name.partition("{")[0] for name in lines} <= named
     state, kind = _get(endpoint, "/state")

@@ -151,7 +151,7 @@ class KafkaCluster:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._printed_before: dict[int, int] = {}
         count = brokers + 1 + (brokers if exporter else 0)
-        ports = _free_ports(count) if first_port is None else _fixed_ports(first_port, count)
+        ports = free_ports(count) if first_port is None else _fixed_ports(first_port, count)
         self._ports, self._controller_port = ports[:brokers], ports[brokers]
         self._exporter_ports = ports[brokers + 1 :]
 
@@ -390,7 +390,8 @@ def _fixed_ports(first: int, count: int) -> list[int]:
     return ports
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports that nothing uses now."""
     # Below the range that outgoing connections are given, so that none of those
     # takes a port between this moment and the broker's start.
     ports: list[int] = []

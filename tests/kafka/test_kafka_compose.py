@@ -1,0 +1,214 @@
+"""What compose.yaml starts, started here: a real Kafka, reporter, controller, and Prometheus."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from confluent_kafka import Producer
+from kafka_cases import create_topic
+from prometheus import program, prometheus
+from real_kafka import KafkaCluster, free_ports
+
+from cluster_model.kafka import admin_client
+
+ROOT = Path(__file__).parents[2]
+DEPLOYMENT, MONITORING = ROOT / "docs" / "deployment", ROOT / "docs" / "monitoring"
+TIMEOUT = 240.0
+# The example's times are for people.
+FASTER: dict[str, Any] = {
+    "interval": "1s",
+    "settle": "0s",
+    "moved_cooldown": "0s",
+    "model": {"window": "10s", "windows": 2, "min_samples": 2, "refresh": 1.0},
+    "goal_violations": {"rounds": 1, "cooldown": "1s"},
+}
+# The admin API, which the example's reporter asks, knows no cpu.
+MAY_BE_EMPTY = {'counterpoise_broker_load_share{resource="cpu"}'}
+
+
+def services() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((DEPLOYMENT / "compose.yaml").read_text())["services"]
+    return found
+
+
+def expressions() -> set[str]:
+    dashboard = json.loads((MONITORING / "grafana-dashboard.json").read_text())
+    return {target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())}
+
+
+def test_only_this_machine_reaches_what_compose_starts() -> None:
+    for name, service in services().items():
+        for port in service.get("ports", ()):
+            assert port.startswith("127.0.0.1:"), (name, port)
+        for volume in service.get("volumes", ()):
+            if volume.startswith("."):
+                assert (DEPLOYMENT / volume.split(":")[0]).exists(), volume
+
+
+def test_the_alert_rules_and_the_configuration_are_valid() -> None:
+    for words in (
+        ("check", "rules", str(MONITORING / "alerts.yaml")),
+        ("check", "config", "--syntax-only", str(DEPLOYMENT / "prometheus.yaml")),
+    ):
+        done = subprocess.run([program("promtool"), *words], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@contextmanager
+def run(name: str, kafka: KafkaCluster, folder: Path, listen: str) -> Iterator[Callable[[], str]]:
+    """A service of compose.yaml, with the addresses and folders of this machine.
+
+    Yields what says what it has printed, if it still runs.
+    """
+    service = services()[name]
+    paths = {"/etc/counterpoise": folder / "example", "0.0.0.0:9464": listen}
+
+    def here(word: str) -> str:
+        for there, own in paths.items():
+            word = word.replace(there, str(own))
+        return word
+
+    words = [here(word) for word in service["command"]]
+    if "--interval" in words:
+        words[words.index("--interval") + 1] = "2"
+    given = {key: here(value) for key, value in service["environment"].items()}
+    given["COUNTERPOISE_BOOTSTRAP_SERVER"] = kafka.bootstrap
+    log = folder / f"{name}.log"
+    code = "from balancer.cli import main; main()"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, *words],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env={**os.environ, **given, "PYTHONPATH": str(ROOT)},
+        )
+
+    def printed() -> str:
+        assert process.poll() is None, log.read_text()
+        return log.read_text()[-5000:]
+
+    try:
+        yield printed
+        printed()
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+@contextmanager
+def load(kafka: KafkaCluster) -> Iterator[None]:
+    """The partitions of the service `load`, on two of the brokers, written to until the end."""
+    with admin_client(kafka.bootstrap, timeout=30) as ask:
+        create_topic(ask, "orders", {n: [0, 1] if n < 11 else [1, 0] for n in range(12)})
+    producer, over = Producer({"bootstrap.servers": kafka.bootstrap}), threading.Event()
+
+    def produce() -> None:
+        while not over.wait(0.1):
+            for partition in range(12):
+                producer.produce("orders", os.urandom(2000), partition=partition)
+            producer.poll(0)
+
+    thread = threading.Thread(target=produce, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        producer.flush(30)
+
+
+def configured(folder: Path, listen: str) -> Path:
+    """The shipped files in a folder, with this test's addresses and times; Prometheus's."""
+    example = folder / "example"
+    example.mkdir()
+    for path in (DEPLOYMENT / "example").iterdir():
+        text = path.read_text().replace("/var/lib/counterpoise", str(folder))
+        (example / path.name).write_text(text)
+    settings = yaml.safe_load((example / "settings.yaml").read_text())
+    (example / "settings.yaml").write_text(yaml.safe_dump(settings | FASTER))
+    (folder / "alerts.yaml").write_text((MONITORING / "alerts.yaml").read_text())
+    text = (DEPLOYMENT / "prometheus.yaml").read_text()
+    assert "controller:9464" in text
+    text = text.replace("controller:9464", listen).replace("15s", "1s")
+    (folder / "prometheus.yaml").write_text(text)
+    return folder / "prometheus.yaml"
+
+
+def wait_for(condition: Callable[[], Any], *what: Callable[[], object]) -> Any:
+    end = time.monotonic() + TIMEOUT
+    while not (found := condition()):
+        said = [one() for one in what]
+        assert time.monotonic() < end, said
+        time.sleep(0.5)
+    return found
+
+
+def test_every_panel_of_the_dashboard_shows_data(
+    start_kafka: Callable[..., KafkaCluster], tmp_path: Path
+) -> None:
+    kafka = start_kafka(brokers=3, racks=["a", "b", "c"], heap="192m")
+    own, theirs = free_ports(2)
+    listen = f"127.0.0.1:{own}"
+    configuration = configured(tmp_path, listen)
+    with ExitStack() as ends:
+        ends.enter_context(load(kafka))
+        said = [
+            ends.enter_context(run(name, kafka, tmp_path, listen))
+            for name in ("reporter", "controller")
+        ]
+        measured = ends.enter_context(prometheus(configuration, theirs))
+        client = ends.enter_context(httpx.Client(base_url=f"http://{listen}/api/v1", timeout=60))
+
+        def open_proposals() -> list[Any]:
+            try:
+                found = client.get("/proposals").json()
+            except httpx.TransportError:
+                return []
+            return [p for p in found if p["state"] == "open"]
+
+        kept = wait_for(open_proposals, *said)[0]
+        wait_for(lambda: client.get("/state").json()["acting"], *said)
+        wait_for(lambda: measured.query('counterpoise_proposals{state="open"}'), *said)
+        path = f"/proposals/{kept['id']}"
+        client.post(f"{path}/approve", json={"digest": kept["digest"]}).raise_for_status()
+        wait_for(lambda: client.get(path).json()["state"] == "executed", *said)
+
+        def empty() -> set[str]:
+            # an execution shows its bytes only while it runs
+            return {
+                e
+                for e in expressions() - MAY_BE_EMPTY
+                if not measured.query(e)
+                and not (re.fullmatch(r"\w+", e) and measured.query(f"last_over_time({e}[10m])"))
+            }
+
+        wait_for(lambda: not empty(), empty, *said)
+        groups = measured.get("rules")["groups"]
+        rules = [rule for group in groups for rule in group["rules"]]
+        assert rules
+        assert {rule["health"] for rule in rules} <= {"ok", "unknown"}
+        assert [t["health"] for t in measured.get("targets")["activeTargets"]] == ["up"]
+
+
+@pytest.mark.parametrize("name", ["reporter", "controller"])
+def test_services_of_ours_have_no_rights(name: str) -> None:
+    service = services()[name]
+    assert service["read_only"]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
