@@ -70,11 +70,11 @@ def show(
         # the tiers of a plan: availability comes first
         tiers = with_availability(load_goals(name))
         if json:
-            told = ("name", "hard", "tier", "weight")
+            columns = ("name", "hard", "tier", "weight")
             print_json(
                 {
                     "profile": name,
-                    "goals": [{field: getattr(goal, field) for field in told} for goal in tiers],
+                    "goals": [{field: getattr(goal, field) for field in columns} for goal in tiers],
                 }
             )
             return

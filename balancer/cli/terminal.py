@@ -176,7 +176,7 @@ class ReportProgress(Protocol):
 
 
 class TimeLeft:
-    """Says how long work may still take, in words; nothing where that cannot be told.
+    """Says how long work may still take, in words; nothing where that is unknown.
 
     Parameters
     ----------
@@ -212,7 +212,7 @@ class TimeLeft:
 
 @contextmanager
 def working(what: str, limit: float | None = None) -> Iterator[ReportProgress]:
-    """Show that work is in progress, its time, and the time left where that can be told.
+    """Show that work is in progress, its time, and the time left where that is known.
 
     Nothing is shown if stderr is not a terminal, and nothing remains when it ends.
 

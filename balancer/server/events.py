@@ -37,7 +37,7 @@ class Events:
             asyncio.Queue[str | None], asyncio.AbstractEventLoop
         ] = weakref.WeakKeyDictionary()
         self._number = 0
-        # Another process numbers its events anew: an id of before means nothing to it.
+        # Another process numbers its events from the start: an earlier id means nothing to it.
         self._run = secrets.token_hex(4)
         self._last: deque[str] = deque(maxlen=_BEHIND)
 

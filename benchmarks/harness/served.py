@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from balancer import Balancer, Plan
 from balancer.approval import Approvals, ProposalStore
-from balancer.controller import Controller, Decision, Settings
+from balancer.controller import Controller, Decision, PlainCluster, Settings
 from balancer.execution import Executor, Limits, Outcome, Progress
 from balancer.execution.steering import Steering
 from balancer.planning.document import PlanDocument
@@ -24,51 +24,12 @@ from balancer.server import Server, ServerSettings, Service
 from balancer.server.access import Actor
 from balancer.server.audit import AuditLog
 from balancer.server.models import PlanRequest
-from cluster_model import Snapshot, synthetic_snapshot
-from cluster_model.trust import Distrust
+from cluster_model import synthetic_snapshot
 
 # Who asks for the proposal that is looked at.
 _ASKS = Actor("benchmark", "admin")
 _RACKS = 10
 _PROGRESS_SECONDS = 0.2
-
-
-class Still:
-    """A cluster that does not change."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-
-    def snapshot(self, min_ratio: float = 0.95) -> Snapshot:
-        """The cluster."""
-        return self._snapshot
-
-    def placement(self) -> Snapshot:
-        """The cluster."""
-        return self._snapshot
-
-    def staleness(self) -> Mapping[int, float] | None:
-        """Nothing is late."""
-        return None
-
-    def signals(self) -> Mapping[str, Mapping[int, float]]:
-        """None."""
-        return {}
-
-    def since(self) -> float | None:
-        """Not known."""
-        return None
-
-    def noise(self) -> Mapping[str, float]:
-        """None."""
-        return {}
-
-    def distrust(self) -> Distrust:
-        """Nothing is distrusted."""
-        return Distrust()
-
-    def refresh(self) -> None:
-        """Nothing to do."""
 
 
 class Endless:
@@ -147,7 +108,7 @@ def main(brokers: str, partitions: str, seed: str, directory: str) -> None:
             server.decided(decision)
 
     controller = Controller(
-        Still(snapshot),
+        PlainCluster(lambda: snapshot),
         balancer,
         executor,
         Settings.model_validate(chosen),

@@ -272,14 +272,14 @@ class MetadataLog:
         names = sorted({name for e in entries for name in (*e.snapshot.topics, *dict(e.removed))})
         index = {name: i for i, name in enumerate(names)}
         columns = []
-        anew = []
+        created = []
         for i, (_, s, removed, _, recreated) in enumerate(entries):
             topic = np.array([index[name] for name in s.topics], np.int64)[s.partition_topic]
             gone = np.array([index[name] for name, _ in removed], np.int64)
             number = np.array([n for _, n in removed], np.int64)
             row = np.concatenate([np.arange(s.n_partitions), np.full(len(gone), -1)])
             other = np.array([name in recreated for name in s.topics], np.bool_)
-            anew.append(np.append(other[s.partition_topic], np.zeros(len(gone), np.bool_)))
+            created.append(np.append(other[s.partition_topic], np.zeros(len(gone), np.bool_)))
             columns.append(
                 (
                     np.concatenate([topic, gone]),
@@ -294,7 +294,7 @@ class MetadataLog:
         again = (topic[1:] == topic[:-1]) & (number[1:] == number[:-1])
         row = row[order]
         born = (row >= 0) & np.concatenate([[True], ~again | (row[:-1] < 0)])
-        born |= np.concatenate(anew)[order]
+        born |= np.concatenate(created)[order]
         return _Rows(names, topic, number, entry[order], row, again, born)
 
     def _folded(self, count: int) -> Snapshot:

@@ -26,7 +26,8 @@ from cluster_model.history.forecast import ForecastError
 # Commands without a result that JSON could hold -> why.
 WITHOUT_JSON = {
     "demo": "its results are files, among them the plan as JSON",
-    "execute": "tells how it goes until it ends; what it did is in its journal",
+    "execute": "shows how it goes until it ends; what it did is in its journal",
+    "history export": "the copy is its result",
     "report-metrics": "runs until a signal; the records are its result",
     "server hash-password": "one word",
     "server new-token": "an entry for a settings file",
@@ -195,7 +196,7 @@ def test_the_time_left_is_told_only_where_it_is_known() -> None:
     assert left.said(0, 400, steady=True) == ""
     now[0] = 10.0
     assert left.said(100, 400, steady=True) == "about 30 s left"
-    # a total that grows on the way counts; another phase begins anew
+    # a total that grows on the way counts; another phase starts over
     assert left.said(100, 500, steady=True) == "about 40 s left"
     assert left.said(0, 50, steady=True) == ""
     now[0] = 12.0
@@ -214,15 +215,15 @@ def test_the_limit_of_a_search_is_the_most_it_takes() -> None:
 
 
 def test_the_order_of_a_plan_reports_how_many_actions_have_their_place() -> None:
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
 
     def tell(phase: str, done: int, of: int, actions: int) -> None:
         if phase == "order":
-            told.append((done, of))
+            reported.append((done, of))
 
     cluster = synthetic_snapshot(brokers=12, partitions=600, racks=3)
     plan = Balancer().propose(cluster, progress=tell)
-    assert len(told) > 2
-    assert told[0][0] == 0
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
-    assert told[-1] == (len(plan), len(plan))
+    assert len(reported) > 2
+    assert reported[0][0] == 0
+    assert [done for done, _ in reported] == sorted(done for done, _ in reported)
+    assert reported[-1] == (len(plan), len(plan))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,6 +36,27 @@ def create_topic(ask: Ask, topic: str, replicas: Assignment, *, must: bool = Tru
     """Create a topic with these brokers by partition; it may fail where it need not exist."""
     requested = {topic: {"assignments": {n: list(held) for n, held in replicas.items()}}}
     ask(lambda admin: admin.create_topics(requested, wait_for_metadata=must, raise_errors=must))
+
+
+@contextmanager
+def steady_load(kafka: KafkaCluster, topic: str, partitions: int, size: int) -> Iterator[None]:
+    """A record of so many random bytes to each partition, ten times a second, until the end."""
+    producer, over = Producer({"bootstrap.servers": kafka.bootstrap}), threading.Event()
+
+    def produce() -> None:
+        while not over.wait(0.1):
+            for partition in range(partitions):
+                producer.produce(topic, os.urandom(size), partition=partition)
+            producer.poll(0)
+
+    thread = threading.Thread(target=produce, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        producer.flush(30)
 
 
 def delete_topic(ask: Ask, topic: str) -> None:

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,8 +16,7 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from confluent_kafka import Producer
-from kafka_cases import create_topic
+from kafka_cases import create_topic, steady_load
 from prometheus import program, prometheus
 from real_kafka import KafkaCluster, free_ports
 
@@ -110,29 +108,6 @@ def run(name: str, kafka: KafkaCluster, folder: Path, listen: str) -> Iterator[C
         process.wait(60)
 
 
-@contextmanager
-def load(kafka: KafkaCluster) -> Iterator[None]:
-    """The partitions of the service `load`, on two of the brokers, written to until the end."""
-    with admin_client(kafka.bootstrap, timeout=30) as ask:
-        create_topic(ask, "orders", {n: [0, 1] if n < 11 else [1, 0] for n in range(12)})
-    producer, over = Producer({"bootstrap.servers": kafka.bootstrap}), threading.Event()
-
-    def produce() -> None:
-        while not over.wait(0.1):
-            for partition in range(12):
-                producer.produce("orders", os.urandom(2000), partition=partition)
-            producer.poll(0)
-
-    thread = threading.Thread(target=produce, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-        producer.flush(30)
-
-
 def configured(folder: Path, listen: str) -> Path:
     """The shipped files in a folder, with this test's addresses and times; Prometheus's."""
     example = folder / "example"
@@ -167,7 +142,10 @@ def test_every_panel_of_the_dashboard_shows_data(
     listen = f"127.0.0.1:{own}"
     configuration = configured(tmp_path, listen)
     with ExitStack() as ends:
-        ends.enter_context(load(kafka))
+        # the topic of the service `load`, on two of the brokers
+        with admin_client(kafka.bootstrap, timeout=30) as ask:
+            create_topic(ask, "orders", {n: [0, 1] if n < 11 else [1, 0] for n in range(12)})
+        ends.enter_context(steady_load(kafka, "orders", 12, 2000))
         said = [
             ends.enter_context(run(name, kafka, tmp_path, listen))
             for name in ("reporter", "controller")

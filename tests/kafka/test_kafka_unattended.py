@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from confluent_kafka import Producer
+from kafka_cases import steady_load
 from real_kafka import KafkaCluster
 
 from balancer.execution.cluster import ConfigResource, Kafka
@@ -38,27 +37,6 @@ GOALS: dict[str, Any] = {
         {"goal": "LeaderBytesInDistribution", "threshold": 1.3, "tier": 1},
     ]
 }
-
-
-@contextmanager
-def load(kafka: KafkaCluster) -> Iterator[None]:
-    """Some hundred kilobytes a second, evenly over the partitions, until the end."""
-    producer, over = Producer({"bootstrap.servers": kafka.bootstrap}), threading.Event()
-
-    def produce() -> None:
-        while not over.wait(0.1):
-            for partition in range(PARTITIONS):
-                producer.produce(TOPIC, b"x" * 1000, partition=partition)
-            producer.poll(0)
-
-    thread = threading.Thread(target=produce, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-        producer.flush(30)
 
 
 @contextmanager
@@ -103,7 +81,11 @@ def test_a_load_is_spread_by_nothing_but_the_two_commands(
 
     logs = tmp_path / "report.log", tmp_path / "run.log"
     end = time.monotonic() + TIMEOUT
-    with load(kafka), counterpoise(logs[0], *report), counterpoise(logs[1], *run):
+    with (
+        steady_load(kafka, TOPIC, PARTITIONS, 1000),
+        counterpoise(logs[0], *report),
+        counterpoise(logs[1], *run),
+    ):
         while min(shares().values()) < 0.6 * PARTITIONS / 3:
             assert time.monotonic() < end, "\n".join(log.read_text()[-6000:] for log in logs)
             time.sleep(1)

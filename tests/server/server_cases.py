@@ -14,46 +14,23 @@ import numpy as np
 
 from balancer import Balancer, Plan
 from balancer.approval import Approvals, ProposalStore, changes_since
-from balancer.controller import Controller, Settings
+from balancer.controller import Controller, PlainCluster, Settings
 from balancer.execution import ChangedClusterError, Executor, Limits, Outcome, Progress
 from balancer.execution.steering import Steering
 from balancer.planning.document import PlanDocument
 from balancer.server import Server, ServerSettings, Service
 from balancer.server.audit import AuditLog
 from cluster_model import Snapshot, synthetic_snapshot
-from cluster_model.trust import Distrust
 
 Progressed = Callable[[Progress], None] | None
 
 
-class LiveModel:
+class LiveModel(PlainCluster):
     """A cluster that an executor changes."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.cluster = snapshot
-
-    def snapshot(self, min_ratio: float = 0.95) -> Snapshot:
-        return self.cluster
-
-    def placement(self) -> Snapshot:
-        return self.cluster
-
-    def staleness(self) -> Mapping[int, float] | None:
-        return None
-
-    def signals(self) -> Mapping[str, Mapping[int, float]]:
-        return {}
-
-    def since(self) -> float | None:
-        return None
-
-    def noise(self) -> Mapping[str, float]:
-        return {}
-
-    def distrust(self) -> Distrust:
-        return Distrust()
-
-    def refresh(self) -> None: ...
+        super().__init__(lambda: self.cluster)
 
 
 class LiveExecutor:

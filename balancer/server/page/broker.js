@@ -45,7 +45,7 @@ export async function show(body, app, [id]) {
   const concerned = findings.filter((f) => namesBroker(`${f.subject} ${f.sentence}`, id));
   const worst = goals.filter((g) => g.where !== null && namesBroker(g.where, id));
   const link = ({ proposal }) => h("a", { href: `#/proposals/${part(proposal.id)}?${query}` }, proposal.id);
-  const told = decisions.filter((d) => namesBroker(d.reason, id)).slice(0, 10);
+  const mentions = decisions.filter((d) => namesBroker(d.reason, id)).slice(0, 10);
   fill(body,
     h("p", null, h("a", { href: "#/now" }, "All brokers")),
     facts([["Rack", load.rack], ["Host", load.host], ["State", badge(load.state)]]),
@@ -67,8 +67,8 @@ export async function show(body, app, [id]) {
       table("Earlier proposals with actions here", ["Proposal", "State", "Made", "Actions with this broker"],
         named.filter((each) => !waits.includes(each)).map((each) =>
           [link(each), badge(each.proposal.state), moment(each.proposal.made), count(each.actions)]), `None of the last ${LAST}.`),
-      told.length
-        ? h("ol", { class: "timeline" }, told.map((d) => h("li", null, h("time", null, moment(d.time)), " ", badge(d.kind), " ", d.reason)))
+      mentions.length
+        ? h("ol", { class: "timeline" }, mentions.map((d) => h("li", null, h("time", null, moment(d.time)), " ", badge(d.kind), " ", d.reason)))
         : h("p", { class: "soft" }, "No decision names this broker.")));
   await most();
   return {};

@@ -82,11 +82,11 @@ export async function show(body, app) {
       get("proposals?limit=20")]);
     progress(work);
     const before = recent.find((p) => p.outcome !== null);
-    const told = before ? `${before.id} ${before.state} ${ended(before.outcome)}` : "";
+    const shown = before ? `${before.id} ${before.state} ${ended(before.outcome)}` : "";
     // filled again, it would be read out again
-    if (told !== last.dataset.told) fill(last, before ? h("p", null, "Last: proposal ", h("a", { href: `#/proposals/${before.id}` }, before.id), " ", badge(before.state), " ",
+    if (shown !== last.dataset.shown) fill(last, before ? h("p", null, "Last: proposal ", h("a", { href: `#/proposals/${before.id}` }, before.id), " ", badge(before.state), " ",
       `${ended(before.outcome)}.`) : null);
-    last.dataset.told = told;
+    last.dataset.shown = shown;
     const holds = state.held ? ["release", "Release the controller"] : ["hold", "Hold the controller"];
     fill(controller, h("p", null, state.held ? "It is on hold: it starts nothing until it is released."
       : !state.execute ? "It only proposes now: it does not execute plans."

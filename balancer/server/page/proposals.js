@@ -48,7 +48,7 @@ export async function show(body, app) {
           } finally {
             said.textContent = "";
           }
-          // whoever looks at something else by now stays there
+          // a reader who has gone to another view stays there
           if (said.isConnected) app.go(`#/proposals/${done.proposal}`);
           else app.say(`Proposal ${done.proposal} is made.`);
         }, { class: "main" })), said),
