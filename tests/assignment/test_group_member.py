@@ -17,6 +17,7 @@ from balancer.assignment.group import host as hosts
 from balancer.assignment.group import membership as memberships
 from balancer.assignment.group import task as tasks
 from balancer.assignment.group import word_count
+from balancer.assignment.group.background import Background
 from balancer.assignment.group.changelog import INPUT_KEY, Replay, input_value, state_key
 from balancer.assignment.group.configs import GroupConfigs
 from balancer.assignment.group.directory import StateDirectory
@@ -41,7 +42,7 @@ class Broker:
     """The changelog that the stub clients share, and the lines of the input."""
 
     def __init__(self, *lines: bytes) -> None:
-        self.lines = lines
+        self.lines = list(lines)
         self.log: list[tuple[bytes, bytes | None]] = []
         # The group's generation, as a transaction must state it, and the producers that began.
         self.generation = GENERATION.metadata()
@@ -135,15 +136,16 @@ class StubReader:
     def read(self, maximum: int, timeout: float) -> Batch:
         batch = Batch()
         for partition, offset in self._offsets.items():
-            if not self._is_input:
-                self._offsets[partition] = batch.ends[partition] = len(self._broker.log)
-                continue
-            batch.messages[partition] = [
-                StubMessage(None, line, o)
-                for o, line in enumerate(self._broker.lines)
-                if o >= offset
+            of_input: list[tuple[bytes | None, bytes | None]] = [
+                (None, x) for x in self._broker.lines
             ]
-            self._offsets[partition] = len(self._broker.lines)
+            records = of_input if self._is_input else self._broker.log
+            batch.messages[partition] = [
+                StubMessage(key, value, o) for o, (key, value) in enumerate(records) if o >= offset
+            ]
+            self._offsets[partition] = len(records)
+            if not self._is_input:
+                batch.ends[partition] = len(records)
         return batch
 
     def end(self, partition: int, timeout: float) -> int:
@@ -729,6 +731,53 @@ def test_who_waits_for_kafka_is_not_stuck(
     assert released.is_set()
     following.host._drop([FIRST], commit=False)
     following.host._directory.close()
+
+
+def test_a_client_that_does_not_return_does_not_hold_the_member(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, entered, released = Broker(b"a"), threading.Event(), threading.Event()
+    background = Background()
+    following = Following(broker, tmp_path, monkeypatch, background)
+    following.host._configs = configured(tmp_path, commit_interval_ms=1, task_timeout_ms=500)
+    monkeypatch.setattr(hosts, "_SIGN_OF_LIFE_SECONDS", 0.01)
+    monkeypatch.setattr(hosts, "_GRACE_SECONDS", 0.0)
+    host, returned = following.host, threading.Event()
+
+    class StuckProducer(StubProducer):
+        def commit_transaction(self, timeout: float) -> None:
+            super().commit_transaction(timeout)
+            entered.set()
+            assert released.wait(60)
+            returned.set()
+
+    following.follow()
+    following.run_task()
+    stuck = host._copies[FIRST].active
+    assert stuck is not None
+    stuck._writer.producer = StuckProducer(broker)
+    time.sleep(0.002)
+    host._process()
+    assert entered.is_set()
+    # Started again, it finds in the changelog what the other has written.
+    again = host._copies[FIRST].active
+    assert again not in (None, stuck)
+    following.run_task()
+    store = host._copies[FIRST].store
+    assert (store.input_offset, store.get(b"a")) == (1, b"1")
+    broker.lines.append(b"a")
+    time.sleep(0.002)
+    host._process()
+    host._deactivate([FIRST])
+    assert (store.input_offset, store.get(b"a")) == (2, b"2")
+    position = store.position
+    # What returns now changes nothing.
+    released.set()
+    assert returned.wait(60)
+    with stuck._ending:
+        assert (store.input_offset, store.position, store.get(b"a")) == (2, position, b"2")
+    host._drop([FIRST])
+    host._directory.close()
 
 
 def test_where_a_transaction_went_is_asked_of_the_changelog(

@@ -6,12 +6,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, Future, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
 from balancer.assignment.assignor import TaskAssignor
+from balancer.assignment.group.background import Background
 from balancer.assignment.group.changelog import Replay
 from balancer.assignment.group.configs import GroupConfigs
 from balancer.assignment.group.directory import StateDirectory
@@ -35,8 +36,10 @@ CHANGELOG_CONFIG = {"cleanup.policy": "compact", "message.timestamp.type": "LogA
 
 # Transactions of a task that Kafka may refuse in succession before the member gives up.
 _ATTEMPTS = 3
-# Seconds between two signs of life while answers of Kafka are awaited.
+# Seconds between two signs of life while answers of Kafka are awaited, and how long after its
+# deadline a call of the client has to return.
 _SIGN_OF_LIFE_SECONDS = 1.0
+_GRACE_SECONDS = 2.0
 
 
 @dataclass
@@ -119,7 +122,7 @@ class Host:
             ends.callback(self._input.close)
             self._changelog = PartitionReader(configs.bootstrap_servers, configs.changelog_topic)
             ends.callback(self._changelog.close)
-            self._executor = ends.enter_context(ThreadPoolExecutor(max_workers=8))
+            self._executor: Executor = Background()
             # What is not committed by now is repeated by the next owner.
             ends.callback(lambda: self._drop(list(self._copies), commit=False))
             self._membership = Membership(
@@ -261,12 +264,12 @@ class Host:
                     else self._executor.submit(active.commit, generation, deadline)
                 )
                 ending.append((task, copy, active, done))
-        self._await([done for *_, done in ending if done is not None])
+        self._await([done for *_, done in ending if done is not None], deadline)
         for task, copy, active, done in ending:
             was_running = active.running
             try:
                 if done is not None:
-                    done.result()
+                    _result(task, done)
             except (Fenced, Outdated, GroupError) as error:
                 log.info("task %s: given up without its last records: %s", task, error)
             self._membership.waits()
@@ -342,16 +345,17 @@ class Host:
                     [Record(m.key(), m.value(), partition, m.offset()) for m in messages]
                 )
         generation = self._generation()
+        deadline = time.monotonic() + self._configs.task_timeout_ms / 1000
         due = [
-            (task, copy, self._executor.submit(copy.active.commit, generation))
+            (task, copy, self._executor.submit(copy.active.commit, generation, deadline))
             for task, copy in self._copies.items()
             if copy.active is not None and copy.active.running and copy.active.commit_due
             if generation is not None
         ]
-        self._await([done for *_, done in due])
+        self._await([done for *_, done in due], deadline)
         for task, copy, done in due:
             try:
-                done.result()
+                _result(task, done)
                 copy.failures, copy.unanswered_since = 0, None
             except Outdated as error:
                 # The assignment of the group's generation, or the loss of membership, arrives.
@@ -389,9 +393,14 @@ class Host:
         copy.failures += 1
         return copy.failures >= _ATTEMPTS
 
-    def _await(self, answers: Sequence[Future[None]]) -> None:
-        """Wait for answers of Kafka; the member is not taken to be stuck meanwhile."""
+    def _await(self, answers: Sequence[Future[None]], deadline: float) -> None:
+        """Wait for answers of Kafka; the member is not taken to be stuck meanwhile.
+
+        Returns a moment after the deadline of the calls, even if the client returns from none.
+        """
         while wait(answers, _SIGN_OF_LIFE_SECONDS).not_done:
+            if time.monotonic() > deadline + _GRACE_SECONDS:
+                return
             self._membership.waits()
 
     def _clean(self) -> None:
@@ -401,6 +410,13 @@ class Host:
             delay = self._configs.state_cleanup_delay_ms
             for task in self._directory.clean(self._copies.keys(), delay):
                 self._on_disk.pop(task, None)
+
+
+def _result(task: TaskId, answer: Future[None]) -> None:
+    """Raise what a transaction raised, and Unanswered if the client has not returned in time."""
+    if not answer.done():
+        raise Unanswered(f"task {task}: cannot commit: the client did not return in time")
+    answer.result()
 
 
 def _sentence(generation: int, roles: dict[TaskId, str], probe_after_ms: int | None) -> str:

@@ -146,6 +146,8 @@ class ActiveTask:
         self._deadline = self._began + configs.task_timeout_ms / 1000
         self._last_commit = self._began
         self._closed = threading.Event()
+        # A transaction ends in the store, or the task is given up, but not both at once.
+        self._ending = threading.Lock()
         # Since when Kafka refuses the member's generation.
         self._outdated_since: float | None = None
         self._starting: Future[int | None] = executor.submit(self._start)
@@ -316,8 +318,12 @@ class ActiveTask:
         if offset is None:
             # After a retry a client may not know it: the changelog has what was written.
             raise Unanswered(f"task {self.task}: where its transaction was written is not known")
-        self.store.apply(self._state.changes, offset + 1, self.next_offset)
-        self._state = State(self.store)
+        with self._ending:
+            if self._closed.is_set():
+                # The client returned too late: another start may have restored more by now.
+                raise Unanswered(f"task {self.task}: given up during a transaction")
+            self.store.apply(self._state.changes, offset + 1, self.next_offset)
+            self._state = State(self.store)
 
     def _outdated_seconds(self) -> float:
         """For how long the member's generation has been refused; a GroupError if for too long."""
@@ -341,8 +347,9 @@ class ActiveTask:
         deadline
             When that wait ends (monotonic seconds); ``task_timeout_ms`` from now unless given.
         """
-        self.running = False
-        self._closed.set()
+        with self._ending:
+            self.running = False
+            self._closed.set()
         if deadline is None:
             deadline = time.monotonic() + self._configs.task_timeout_ms / 1000
         if not self._starting.cancel() and wait([self._starting], _left(deadline)).not_done:
