@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -189,7 +189,7 @@ def _started(options: Mapping[str, str], packages: Sequence[str]) -> SparkSessio
 
     def listen() -> None:
         with open(read, errors="replace") as lines:
-            for line in lines:
+            for line in _without_cut_off_workers(lines):
                 if up.is_set():
                     sys.stderr.write(line)
                 else:
@@ -211,6 +211,33 @@ def _started(options: Mapping[str, str], packages: Sequence[str]) -> SparkSessio
         return _got(builder)
     finally:
         up.set()
+
+
+def _without_cut_off_workers(lines: Iterable[str]) -> Iterator[str]:
+    """Lines of Spark's output without the traceback of a Python worker that it no longer needs.
+
+    When a job fails, Spark closes its connections to workers that are just starting; each of
+    them then prints an `EOFError`, which says nothing about the failure.
+
+    Examples
+    --------
+    >>> worker = ["Traceback (most recent call last):", '  File "daemon.py", line 69, in worker']
+    >>> list(_without_cut_off_workers([*worker, "EOFError", "WARN disk is full"]))
+    ['WARN disk is full']
+    >>> len(list(_without_cut_off_workers([*worker, "KeyError: 'a'"])))
+    3
+    """
+    held: list[str] = []
+    for line in lines:
+        if line.startswith("Traceback ") or (held and line.startswith(" ")):
+            held.append(line)
+            continue
+        cut_off = line.startswith("EOFError") and any("daemon.py" in part for part in held)
+        if not cut_off:
+            yield from held
+            yield line
+        held = []
+    yield from held
 
 
 def _got(builder: SparkSession.Builder) -> SparkSession:

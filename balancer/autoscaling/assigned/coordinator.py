@@ -252,11 +252,11 @@ def last_target(messages: Iterable[Assignment]) -> dict[Partition, str]:
     >>> last_target([new, old])
     {('t', 0): 'a', ('t', 1): 'b'}
     """
-    told = [m for m in messages if m.given is not None]
-    told.sort(key=lambda m: (m.epoch, m.number))
-    last = {m.id: m for m in told}
+    given = [m for m in messages if m.given is not None]
+    given.sort(key=lambda m: (m.epoch, m.number))
+    last = {m.id: m for m in given}
     target: dict[Partition, str] = {}
     for message in sorted(last.values(), key=lambda m: (m.epoch, m.number)):
         name = message.id.rpartition("/")[0]
-        target.update(dict.fromkeys(message.given or (), name))
+        target.update(dict.fromkeys(sorted(message.given or ()), name))
     return target
