@@ -46,6 +46,7 @@ from balancer.controller.protocols import (
 )
 from balancer.controller.redact import Redactor
 from balancer.controller.settings import Settings
+from balancer.controller.tracing import traced
 from balancer.engine import Balancer
 from balancer.execution.errors import ChangedClusterError, ExecutionError
 from balancer.planning.document import PlanDocument
@@ -298,8 +299,10 @@ class Controller:
             If an execution neither progresses nor ends, so that nothing else may start.
         """
         now = self._clock()
-        decision = self._round(now)
-        latest = self.decisions[-1] if decision is None else self._keep(decision)
+        with traced("round") as known:
+            decision = self._round(now)
+            latest = self.decisions[-1] if decision is None else self._keep(decision)
+            known(decision=latest.kind)
         self._look_after_left(now)
         self.metrics.round(self._shown(now), self._vote.acting)
         return latest
@@ -468,7 +471,8 @@ class Controller:
             executor = self._runner.executor
             self._launch(Work(_RECOVERY, now), lambda: executor.recover(progress=self._progressed))
         try:
-            view = self._observer.look(now, self._shown(0.0))
+            with traced("read_cluster"):
+                view = self._observer.look(now, self._shown(0.0))
         except InputError as error:
             if self.work is not None and (beside := self._beside(self.work, (), now)).kind != (
                 "executing"
@@ -478,7 +482,9 @@ class Controller:
         self._view = view
         cooling = self._cooling(now)
         self._cooldown.saw(view.snapshot, now, self.settings.changed_share)
-        findings = self._findings = self._detectors.find(view, cooling)
+        with traced("detect") as known:
+            findings = self._findings = self._detectors.find(view, cooling)
+            known(findings=len(findings))
         self.metrics.saw(findings, self._detectors.goals.balancedness, self._detectors.failures)
         # A paused controller has no vote, and proposes like one without an election.
         judging = acting or self._paused
@@ -620,21 +626,31 @@ class Controller:
         covered = _covered_findings(finding, findings)
         started = time.perf_counter()
         try:
-            snapshot, operation = self._detectors.resolved(view, finding, findings, cooling=cooling)
-            cap = proposals.cap(finding, snapshot)
-            operation = proposals.without_cooling(view, finding, snapshot, operation, cooling)
-            if finding.kind in HEALING:
-                plan, last_resort = proposals.healing(view, finding, findings, snapshot, operation)
-            else:
-                plan = proposals.propose(view, finding, snapshot, operation, cap)
-                last_resort = ""
-            too_large = ""
-            if cap is not None and not len(plan) and proposals.is_cut(plan, cap):
-                # A partition larger than a cycle may copy stays; the others must not wait for it.
-                names, too_large = proposals.too_large(snapshot, cap)
-                spared = tuple(sorted({*operation.frozen_partitions, *names}))
-                operation = operation.model_copy(update={"frozen_partitions": spared})
-                plan = proposals.propose(view, finding, snapshot, operation, cap) if names else plan
+            with traced("plan", finding=finding.kind) as known:
+                snapshot, operation = self._detectors.resolved(
+                    view, finding, findings, cooling=cooling
+                )
+                cap = proposals.cap(finding, snapshot)
+                operation = proposals.without_cooling(view, finding, snapshot, operation, cooling)
+                if finding.kind in HEALING:
+                    plan, last_resort = proposals.healing(
+                        view, finding, findings, snapshot, operation
+                    )
+                else:
+                    plan = proposals.propose(view, finding, snapshot, operation, cap)
+                    last_resort = ""
+                too_large = ""
+                if cap is not None and not len(plan) and proposals.is_cut(plan, cap):
+                    # A partition larger than a cycle may copy stays; the others need not wait.
+                    names, too_large = proposals.too_large(snapshot, cap)
+                    spared = tuple(sorted({*operation.frozen_partitions, *names}))
+                    operation = operation.model_copy(update={"frozen_partitions": spared})
+                    plan = (
+                        proposals.propose(view, finding, snapshot, operation, cap)
+                        if names
+                        else plan
+                    )
+                known(operation=operation.kind, actions=len(plan))
         except Exception as error:
             # A finding without a possible plan must not keep the others from being handled.
             self._events.trace()
@@ -784,7 +800,15 @@ class Controller:
         assert self._runner is not None
         self._progress, self._asked = None, None
         self._heard = self._logged = work.since
-        self._runner.launch(work, do, self._ended)
+
+        def run() -> ExecutionOutcome | None:
+            with traced("execute", cause=work.cause) as known:
+                outcome = do()
+                if outcome is not None:
+                    known(state=outcome.state, bytes_moved=outcome.bytes_moved)
+                return outcome
+
+        self._runner.launch(work, run, self._ended)
 
     def _progressed(self, progress: ExecutionProgress) -> None:
         """Record the progress of the execution; log it now and then."""

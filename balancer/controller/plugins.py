@@ -23,6 +23,7 @@ NOTIFIERS: Plugins[type[Any]] = Plugins(
     built_in={
         "log": "balancer.controller.notify:LogNotifier",
         "webhook": "balancer.controller.settings:Webhook",
+        "apprise": "balancer.controller.apprise_notifier:AppriseNotifier",
     },
     accepts=lambda found: isinstance(found, type) and callable(getattr(found, "send", None)),
     expected="a class with a method send",

@@ -138,6 +138,14 @@ class Jobs:
         with self._changed:
             return tuple(self._jobs.values())
 
+    def cancel(self, job: Job) -> None:
+        """End a job: at once if it waits, else soon."""
+        with self._changed:
+            job.cancelled.set()
+            if job.state == "waiting":
+                job.state, job.ended = "cancelled", time.time()
+                job.over.set()
+
     def close(self) -> None:
         """End the current job soon, and take no more."""
         with self._changed:
@@ -165,8 +173,7 @@ class Jobs:
             job.progress = {"phase": phase, "met": met, "of": of, "actions": actions}
 
         try:
-            if not job.cancelled.is_set():
-                job.result = job.do(job.cancelled, progress)
+            job.result = job.do(job.cancelled, progress)
             job.state = "cancelled" if job.cancelled.is_set() else "done"
         except InputError as error:
             job.error, job.state = str(error), "failed"

@@ -269,7 +269,7 @@ class Service:
                 403,
             )
         self._audit.record(by, "cancel", f"job {found.id} ({found.what})")
-        found.cancelled.set()
+        self.jobs.cancel(found)
         return found
 
     def proposals(self) -> tuple[KeptProposal, ...]:

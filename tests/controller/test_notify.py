@@ -309,7 +309,10 @@ def test_notifiers_are_opened_once_and_their_secrets_hidden() -> None:
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ({"name": "pigeon"}, "notifiers.0: notifier 'pigeon' found, one of log, webhook expected"),
+        (
+            {"name": "pigeon"},
+            "notifiers.0: notifier 'pigeon' found, one of apprise, log, webhook expected",
+        ),
         ({"sesame": 1}, "notifiers.0.name: field required"),
         ({"name": "log", "sesame": 1}, "notifiers.0: an unknown key found, name, options expected"),
         (

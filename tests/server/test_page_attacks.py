@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +28,9 @@ from page_cases import (
 )
 from server_cases import Served, served
 
+from balancer.server.access import Actor
 from balancer.server.api import cluster as cluster_api
+from balancer.server.jobs import Job
 from cluster_model import Snapshot, synthetic_snapshot
 
 pytestmark = pytest.mark.browser
@@ -354,6 +357,47 @@ def test_a_double_click_asks_once(page: Tab, client: httpx.Client) -> None:
         if e["method"] == "Network.requestWillBeSent" and e["params"]["request"]["method"] == "POST"
     ]
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize(("view", "button"), [("/proposals", "Propose"), ("/what-if", "Try")])
+def test_planning_is_cancelled_while_it_waits(
+    page: Tab, running: Served, client: httpx.Client, view: str, button: str
+) -> None:
+    may_end = threading.Event()
+    before = len(client.get("/api/v1/proposals").json())
+    other = Actor("ola", "operator")
+    running.service.jobs.submit(Job("rebalance", other, lambda *_: may_end.wait(60)))
+    try:
+        page.show(view)
+        click(page, button)
+        wait_for_text(page, "Waits for another plan.")
+        page.run(
+            "[...document.querySelectorAll('button')].find("
+            "b => b.textContent === 'Cancel planning').focus()"
+        )
+        page.press("Enter")
+        assert _alert(page) == "The job was cancelled."
+        assert "Cancel planning" not in main_text(page)
+        assert "Waits" not in main_text(page)
+        assert page.run("document.activeElement.getAttribute('role')") == "status"
+    finally:
+        may_end.set()
+    assert len(client.get("/api/v1/proposals").json()) == before
+    click(page, button)
+    page.wait("document.querySelector('main [role=alert]') === null")
+
+
+def test_who_did_not_hold_the_controller_reads_who_may_release_it(
+    browser: Tab, tmp_path: Path
+) -> None:
+    access = {"without_credentials": "operator"}
+    with served(tmp_path, settings=QUIET, access=access) as found, found.client() as client:
+        until_ready(client)
+        found.service.hold(True, "an audit", Actor("ada", "admin"))
+        _load(browser, f"{found.server.url}/#/execution")
+        wait_for_text(browser, "needs the role admin")
+        release = "[...document.querySelectorAll('button')].find(b => b.textContent.startsWith"
+        assert browser.run(f"{release}('Release')).disabled") is True
 
 
 def test_what_is_wrong_in_a_form_is_said_at_it_and_nothing_is_asked(page: Tab) -> None:

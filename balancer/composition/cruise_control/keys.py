@@ -249,27 +249,37 @@ _WITHOUT: tuple[tuple[str, str], ...] = (
         replica.to.broker.set.mapping.policy.class
     """),
     ("a rack is what Kafka's broker.rack says", "rack.aware.goal.rack.id.mapper.class"),
-    (f"{_SERVER}; counterpoise run --listen HOST:PORT serves /metrics and /state", """
-        webserver.http.port webserver.http.address
+    ("counterpoise run --listen HOST:PORT", "webserver.http.port webserver.http.address"),
+    ("`users` and `tokens` in the file of run --server-settings; counterpoise server "
+     "hash-password makes their entries", """
+        webserver.security.enable webserver.security.provider webserver.auth.credentials.file
+    """),
+    ("`tls` in the file of run --server-settings: a certificate and its key as PEM files", """
+        webserver.ssl.enable webserver.ssl.keystore.location webserver.ssl.keystore.password
+        webserver.ssl.keystore.type webserver.ssl.key.password
+    """),
+    ("a proxy that authenticates people, named by `proxy` in the file of run --server-settings", """
+        jwt.authentication.provider.url jwt.cookie.name jwt.auth.certificate.location
+        jwt.expected.audiences spnego.keytab.file spnego.principal
+        spnego.principal.to.local.rules trusted.proxy.services trusted.proxy.services.ip.regex
+        trusted.proxy.spnego.fallback.enabled
+    """),
+    ("`approval: {mode: manual}` in the settings lets nothing start before somebody approves it; "
+     "with `reviewers: 2`, two people", """
+        two.step.verification.enabled two.step.purgatory.retention.time.ms
+        two.step.purgatory.max.requests
     """),
     (_SERVER, """
         webserver.http.cors.enabled webserver.http.cors.origin webserver.http.cors.allowmethods
         webserver.http.cors.exposeheaders webserver.api.urlprefix webserver.ui.diskpath
-        webserver.ui.urlprefix webserver.request.maxBlockTimeMs webserver.session.maxExpiryTimeMs
-        webserver.session.path webserver.accesslog.enabled webserver.accesslog.path
-        webserver.accesslog.retention.days webserver.security.provider webserver.security.enable
-        webserver.auth.credentials.file webserver.ssl.enable webserver.ssl.keystore.location
-        webserver.ssl.keystore.password webserver.ssl.keystore.type webserver.ssl.key.password
-        webserver.ssl.protocol webserver.ssl.include.ciphers webserver.ssl.exclude.ciphers
-        webserver.ssl.include.protocols webserver.ssl.exclude.protocols webserver.ssl.sts.enabled
-        webserver.ssl.sts.include.subdomains webserver.ssl.sts.max.age
-        jwt.authentication.provider.url jwt.cookie.name jwt.auth.certificate.location
-        jwt.expected.audiences spnego.keytab.file spnego.principal
-        spnego.principal.to.local.rules trusted.proxy.services trusted.proxy.services.ip.regex
-        trusted.proxy.spnego.fallback.enabled vertx.enabled request.reason.required
-        two.step.verification.enabled two.step.purgatory.retention.time.ms
-        two.step.purgatory.max.requests max.active.user.tasks max.cached.completed.user.tasks
-        max.cached.completed.kafka.monitor.user.tasks
+        webserver.ui.urlprefix webserver.request.maxBlockTimeMs
+        webserver.session.maxExpiryTimeMs webserver.session.path webserver.accesslog.enabled
+        webserver.accesslog.path webserver.accesslog.retention.days webserver.ssl.protocol
+        webserver.ssl.include.ciphers webserver.ssl.exclude.ciphers
+        webserver.ssl.include.protocols webserver.ssl.exclude.protocols
+        webserver.ssl.sts.enabled webserver.ssl.sts.include.subdomains webserver.ssl.sts.max.age
+        vertx.enabled request.reason.required max.active.user.tasks
+        max.cached.completed.user.tasks max.cached.completed.kafka.monitor.user.tasks
         max.cached.completed.cruise.control.monitor.user.tasks
         max.cached.completed.kafka.admin.user.tasks
         max.cached.completed.cruise.control.admin.user.tasks

@@ -34,6 +34,7 @@ async function ask(method, path, body) {
 export const get = (path) => ask("GET", path);
 export const post = (path, body = {}) => ask("POST", path, body);
 export const patch = (path, body) => ask("PATCH", path, body);
+export const drop = (path) => ask("DELETE", path);
 export const part = encodeURIComponent;
 
 // Waits for a job of the server, and says how far it is.

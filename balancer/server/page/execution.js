@@ -88,10 +88,12 @@ export async function show(body, app) {
       `${ended(before.outcome)}.`) : null);
     last.dataset.shown = shown;
     const holds = state.held ? ["release", "Release the controller"] : ["hold", "Hold the controller"];
+    // who did not hold it needs the role admin to release it
+    const others = state.held && state.held_by.some((name) => name !== state.you.name);
     fill(controller, h("p", null, state.held ? "It is on hold: it starts nothing until it is released."
       : !state.execute ? "It only proposes now: it does not execute plans."
       : state.acting ? "It acts: it executes what is approved." : "Another controller has the vote and acts."),
-      app.button(holds[1], "operator", async () => {
+      app.button(holds[1], others ? "admin" : "operator", async () => {
         await post(`controller/${holds[0]}`, { why: why.value });
         await update();
       }));

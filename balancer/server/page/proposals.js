@@ -1,7 +1,8 @@
 // Proposals: those that are kept, by state; ask for one; compare two.
 
-import { finished, get, part, post } from "./api.js";
+import { get, part, post } from "./api.js";
 import { badge, field, fill, h, latest, section, select, table } from "./dom.js";
+import { made } from "./job.js";
 import { planFields } from "./request.js";
 import { amount, count, moment, planned } from "./words.js";
 
@@ -42,12 +43,7 @@ export async function show(body, app) {
         asked.nodes, field("Why", reason),
         app.button("Propose", "operator", async () => {
           const job = await post("proposals", { ...asked.read(), reason: reason.value });
-          let done;
-          try {
-            done = await finished(job, (text) => { said.textContent = text; });
-          } finally {
-            said.textContent = "";
-          }
+          const done = await made(app, said, job);
           // a reader who has gone to another view stays there
           if (said.isConnected) app.go(`#/proposals/${done.proposal}`);
           else app.say(`Proposal ${done.proposal} is made.`);

@@ -1,7 +1,8 @@
 // What if: a plan for a cluster that differs from this one; nothing is executed.
 
-import { finished, post } from "./api.js";
+import { post } from "./api.js";
 import { facts, field, fill, h, section } from "./dom.js";
+import { made } from "./job.js";
 import { planFields } from "./request.js";
 import { columnsTable, goalsTable, unmetList } from "./tables.js";
 import { count, ids, listed, planned } from "./words.js";
@@ -22,12 +23,7 @@ export async function show(body, app) {
     const hypothesis = { add_brokers: Number(add.value), lose_brokers: ids(brokers.value),
       lose_racks: listed(racks.value), scale_load: Number(load.value) };
     const job = await post("what-if", { ...asked.read(), hypothesis, brokers: false });
-    let found;
-    try {
-      found = (await finished(job, (text) => { said.textContent = text; })).result;
-    } finally {
-      said.textContent = "";
-    }
+    const found = (await made(app, said, job)).result;
     said.textContent = `The cluster ${found.cluster}.`;
     fill(result, section("Result", h("p", null, found.verdict),
       facts([["Does", planned(found.plan)],

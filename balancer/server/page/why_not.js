@@ -1,7 +1,8 @@
 // Why not there: what keeps a partition from a broker, by the scores of each goal.
 
-import { finished, get, post } from "./api.js";
+import { get, post } from "./api.js";
 import { field, fill, h, section, select, table } from "./dom.js";
+import { made } from "./job.js";
 import { amount, ids, share } from "./words.js";
 
 export const place = "why-not";
@@ -30,12 +31,8 @@ export async function show(body, app) {
     if (!partition.value.trim() || id === undefined) throw new Error("a partition and the id of a broker are expected");
     const job = await post("why-not", { partition: partition.value.trim(), broker: id,
       proposal: proposal.value || null });
-    try {
-      const done = await finished(job, (text) => { said.textContent = text; });
-      fill(result, done.result.answers.map(answer));
-    } finally {
-      said.textContent = "";
-    }
+    const done = await made(app, said, job);
+    fill(result, done.result.answers.map(answer));
     app.say("Answered.");
   }
 

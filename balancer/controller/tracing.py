@@ -1,0 +1,54 @@
+"""Spans of OpenTelemetry around what a controller does, where its API is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+_NAME = "counterpoise"
+
+
+@cache
+def _api() -> Any:
+    """The tracing part of OpenTelemetry's API, or None where it is not installed."""
+    try:
+        from opentelemetry import trace
+    except ImportError:
+        return None
+    return trace
+
+
+@contextmanager
+def traced(name: str, **attributes: str | float) -> Iterator[Callable[..., None]]:
+    """A span around a block; does nothing without OpenTelemetry's API or a tracer provider.
+
+    Parameters
+    ----------
+    name
+        Its name, after ``counterpoise.``.
+    attributes
+        What is known at its start.
+
+    Yields
+    ------
+    Callable
+        Adds attributes that are known later, given as keywords.
+
+    Examples
+    --------
+    >>> with traced("plan", operation="rebalance") as known:
+    ...     known(actions=3)
+    """
+    api = _api()
+    if api is None:
+        yield lambda **_: None
+        return
+    tracer = api.get_tracer(_NAME)
+    with tracer.start_as_current_span(f"{_NAME}.{name}", attributes=_named(attributes)) as current:
+        yield lambda **later: current.set_attributes(_named(later))
+
+
+def _named(attributes: dict[str, Any]) -> dict[str, Any]:
+    return {f"{_NAME}.{name}": value for name, value in attributes.items()}
