@@ -21,13 +21,13 @@ from balancer.cli.history_options import (
 )
 from balancer.cli.layout import Rows
 from balancer.cli.snapshot import Output
+from balancer.cli.spark_progress import spark_working
 from balancer.cli.terminal import (
     AsJson,
     CommandError,
     check_outputs,
     out,
     print_json,
-    working,
     writing,
 )
 from cluster_model import save_snapshot
@@ -129,7 +129,7 @@ def snapshot(
     forecasting = ForecastParameters(time_zone=time_zone, holidays=days_off)
     log = load_metadata(metadata, cluster=cluster)
     history = History.open(spark, prepared, log, measured=measured)
-    with working("reading the history"), sentences(f"prepared history {prepared}"):
+    with spark_working("reading the history", spark), sentences(f"prepared history {prepared}"):
         found = history.snapshot(
             at_ms, horizon_ms, statistic, cpu=cpu, min_ratio=min_ratio, forecasting=forecasting
         )

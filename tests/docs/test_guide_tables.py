@@ -30,6 +30,7 @@ from balancer.autoscaling.parameters import AutoscalingParameters
 from balancer.autoscaling.policies import POLICIES
 from balancer.autoscaling.repairing import RepairPolicy
 from balancer.autoscaling.replicas import KubernetesSettings, ProcessSettings, ScalingLimits
+from balancer.backtest import AdviceParameters
 from cluster_model.history.smoothing import ForecastParameters
 from metrics_reporter.documents import parse_yaml
 
@@ -98,13 +99,18 @@ def test_a_table_lists_the_tunable_numbers(record: Any) -> None:
     assert named == defaults(record)
 
 
-def test_a_table_lists_the_parameters_of_a_forecast() -> None:
-    listed = rows(HISTORY, "parameter of a forecast")
-    named = {name.strip("`"): value for name, value, _ in listed}
-    expected = {f.name: f.default for f in fields(ForecastParameters)}
+@pytest.mark.parametrize(
+    ("header", "record"),
+    [
+        ("parameter of a forecast", ForecastParameters),
+        ("parameter of advice", AdviceParameters),
+    ],
+)
+def test_a_table_lists_the_parameters_of_the_history(header: str, record: Any) -> None:
+    named = {name.strip("`"): value for name, value, _ in rows(HISTORY, header)}
     assert named == {
-        name: f"{value:g}" if isinstance(value, float) else str(value)
-        for name, value in expected.items()
+        f.name: f"{f.default:g}" if isinstance(f.default, float) else str(f.default)
+        for f in fields(record)
     }
 
 
