@@ -127,9 +127,9 @@ def growth_of(
     """Growth in each resource.
 
     The growth is the median of the slopes between any two of the busy days: from three weeks on,
-    those of the weekdays that are nearly as busy as the busiest. Intervals come from resampled
-    ratios to that line, so they hold while the line holds: they know nothing of a change to
-    come.
+    those of the weekdays that are nearly as busy as the busiest. Intervals come from histories
+    drawn at random around that line, whose errors are as large, and last as long, as those of the
+    days were: they hold while the line holds, and know nothing of a change to come.
 
     Parameters
     ----------
@@ -156,20 +156,14 @@ def growth_of(
         raise BacktestError(
             f"growth: {len(days)} whole days found, at least {p.fewest_days} expected"
         )
-    rng = np.random.default_rng(p.seed)
     tail = (1 - p.interval) / 2
     found = []
     for i, name in enumerate(resources):
         room = limit * capacity[i]
         t, y = _busy(days, peaks[:, i], p.busy)
         slope, level = _line(t, y[None])
-        # what differs from the line on successive days stays together
         line = np.maximum(level + slope * t, 1e-9 * max(float(y.max()), 1e-300))
-        relative = y / line
-        length = min(_WEEK, len(t))
-        starts = rng.integers(0, len(t) - length + 1, (p.resamples, -(-len(t) // length)))
-        place = (starts[:, :, None] + np.arange(length)).reshape(p.resamples, -1)[:, : len(t)]
-        slopes, levels = _line(t, line * relative[place])
+        slopes, levels = _line(t, line * np.exp(_noise(np.log(np.maximum(y / line, 1e-9)), p)))
         pairs = zip(slopes, levels, strict=True)
         drawn_days = np.sort([_days(room - b, a) for a, b in pairs])
         low, high = (float(drawn_days[round(q * (p.resamples - 1))]) for q in (tail, 1 - tail))
@@ -198,6 +192,23 @@ def capacity_of(snapshot: Snapshot) -> Floats:
     living = snapshot.broker_state != BrokerState.DEAD
     total: Floats = snapshot.capacity[living].sum(axis=0)
     return total
+
+
+def _noise(error: Floats, parameters: AdviceParameters) -> Floats:
+    """(N, D) random errors as large as these (D,), that last from day to day as these do."""
+    n = len(error)
+    error = error - error.mean()
+    variance = float((error * error).sum()) / max(n - 2, 1)
+    if variance <= 0:
+        return np.zeros((parameters.resamples, n))
+    kept = float((error[1:] * error[:-1]).sum() / (error * error).sum())
+    # what is measured in few days is too little
+    kept = min(max(kept + (1 + 3 * kept) / n, 0.0), parameters.longest_memory)
+    rng = np.random.default_rng(parameters.seed)
+    drawn = rng.normal(0.0, math.sqrt(variance), (parameters.resamples, n))
+    for day in range(1, n):
+        drawn[:, day] = kept * drawn[:, day - 1] + math.sqrt(1 - kept * kept) * drawn[:, day]
+    return drawn
 
 
 def _busy(days: Ints, peaks: Floats, share: float) -> tuple[Floats, Floats]:

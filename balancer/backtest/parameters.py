@@ -27,13 +27,15 @@ class AdviceParameters:
     busy
         Share of the busiest weekday's load from which on a weekday is busy.
     resamples
-        Resampled histories that the intervals are taken from.
+        Histories drawn at random that the intervals are taken from.
+    longest_memory
+        Largest share of a day's error that is left on the next day in these.
     interval
         Share of these that an interval holds.
     horizon
         Days ahead that a date is told for.
     seed
-        Of the resamples.
+        Of the random histories.
     """
 
     relief: float = 0.95
@@ -44,6 +46,7 @@ class AdviceParameters:
     whole_day: int = 20
     busy: float = 0.9
     resamples: int = 400
+    longest_memory: float = 0.95
     interval: float = 0.8
     horizon: int = 3650
     seed: int = 0
