@@ -330,6 +330,9 @@ def sentences(advice: Advice) -> list[str]:
         if of.days is None:
             said.append(f"{of.resource}: does not run out at today's growth")
             continue
+        if of.days == 0:
+            said.append(f"{of.resource}: above {limit} of the capacity already")
+            continue
         first = date_of(advice.end_ms, of.days_low)
         last = date_of(advice.end_ms, of.days_high)
         said.append(

@@ -126,7 +126,7 @@ def growth_of(
 ) -> tuple[ResourceGrowth, ...]:
     """Growth in each resource.
 
-    The growth is the median of the slopes between any two of the busy days: from three weeks on,
+    The growth is the median of the slopes between any two of the busy days: from two weeks on,
     those of the weekdays that are nearly as busy as the busiest. Intervals come from histories
     drawn at random around that line, whose errors are as large, and last as long, as those of the
     days were: they hold while the line holds, and know nothing of a change to come.
@@ -214,12 +214,15 @@ def _noise(error: Floats, parameters: AdviceParameters) -> Floats:
 def _busy(days: Ints, peaks: Floats, share: float) -> tuple[Floats, Floats]:
     """The days of the busy weekdays, counted from the last day of all, and their peaks."""
     t = (days - days[-1]).astype(np.float64)
-    if t[-1] - t[0] < 3 * _WEEK - 1:
+    i, j = np.triu_indices(len(t), 1)
+    weeks = (t[j] - t[i]) % _WEEK == 0
+    if t[-1] - t[0] < 2 * _WEEK - 1 or not weeks.any():
         return t, peaks
-    slope, _ = _line(t, peaks[None])
-    relative = peaks - slope * t
-    usual = np.array([np.median(relative[days % _WEEK == k]) for k in range(_WEEK)])
-    busy = usual >= share * usual.max()
+    slope = np.median((peaks[j] - peaks[i])[weeks] / (t[j] - t[i])[weeks])
+    level = peaks - slope * t
+    there = np.unique(days % _WEEK)
+    usual = np.array([np.median(level[days % _WEEK == k]) for k in there])
+    busy = np.isin(np.arange(_WEEK), there[usual >= share * usual.max()])
     chosen = busy[days % _WEEK]
     return t[chosen], peaks[chosen]
 
