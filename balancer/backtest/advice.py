@@ -203,7 +203,7 @@ def advise(
     now = mean_loads(loads, base)
     growth: tuple[ResourceGrowth, ...] = ()
     try:
-        days, peaks = daily_peaks(loads, base, p.whole_day)
+        days, peaks = daily_peaks(loads, base, history.window_ms, p.whole_day)
         growth = growth_of(
             days,
             peaks,

@@ -55,7 +55,9 @@ class ResourceGrowth:
     days_high: float | None
 
 
-def daily_peaks(loads: DataFrame, metadata: Snapshot, whole_day: int) -> tuple[Ints, Floats]:
+def daily_peaks(
+    loads: DataFrame, metadata: Snapshot, window_ms: int, whole_day: int
+) -> tuple[Ints, Floats]:
     """The busiest hour of each whole day (UTC), of the whole cluster.
 
     Parameters
@@ -64,6 +66,8 @@ def daily_peaks(loads: DataFrame, metadata: Snapshot, whole_day: int) -> tuple[I
         start_ms, topic, partition, leader and follower (array of R); null if unknown.
     metadata
         The number of replicas of each partition, and the R resources.
+    window_ms
+        Length of a window; if it is longer than an hour, it takes the place of hours.
     whole_day
         Hours that a day must have.
 
@@ -75,7 +79,7 @@ def daily_peaks(loads: DataFrame, metadata: Snapshot, whole_day: int) -> tuple[I
     import pyarrow as pa
     from pyspark.sql import functions as f
 
-    s = metadata
+    s, slot = metadata, max(HOUR_MS, window_ms)
     names = np.array(s.topics, np.object_)[s.partition_topic]
     followers = np.maximum(s.replication_factor - 1, 0)
     replicas = loads.sparkSession.createDataFrame(
@@ -96,18 +100,18 @@ def daily_peaks(loads: DataFrame, metadata: Snapshot, whole_day: int) -> tuple[I
                 for i, of in enumerate(whole)
             )
         )
-        .withColumn("hour", f.floor(f.col("start_ms") / f.lit(HOUR_MS)))
+        .withColumn("hour", f.floor(f.col("start_ms") / f.lit(slot)))
     )
     hours = windows.groupBy("hour").agg(
         *(f.round(f.avg(f"load_{i}")).alias(f"load_{i}") for i in range(len(whole)))
     )
     table = (
-        hours.groupBy(f.floor(f.col("hour") / f.lit(24)).alias("day"))
+        hours.groupBy(f.floor(f.col("hour") * f.lit(slot) / f.lit(DAY_MS)).alias("day"))
         .agg(
             f.count("*").alias("hours"),
             *(f.max(f"load_{i}").alias(f"load_{i}") for i in range(len(whole))),
         )
-        .where(f.col("hours") >= whole_day)
+        .where(f.col("hours") >= whole_day * HOUR_MS // slot)
         .orderBy("day")
         .toArrow()
     )

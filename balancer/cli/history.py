@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -153,7 +154,9 @@ def archive(
             max_messages=max_messages,
             allow_gaps=allow_gaps,
         )
-        with spark_working("archiving", spark), kafka_sentences(bootstrap_server, topic):
+        # what runs on has no share that is done
+        shown = spark_working("archiving", spark) if once else nullcontext()
+        with shown, kafka_sentences(bootstrap_server, topic):
             reported = archive_until_stopped(query, look, refresh)
     if json:
         print_json({"topic": topic, "archive": str(archive), "messages": reported})

@@ -28,7 +28,7 @@ from cluster_model.history.statistics import ENTITY, HOUR_MS, columns, flattened
 from cluster_model.snapshot import Bools, Floats, Ints
 
 # Number of partitions whose series are computed at once, for a day ahead.
-_CHUNK = 256
+_CHUNK = 32
 # Sums of errors are whole numbers of this part of a unit: the same in any order.
 _QUANTUM = 1024
 _SUMS = ("wrong", "load", "wrong_peak", "load_peak")

@@ -22,7 +22,7 @@ from balancer.backtest import (
     sentences,
 )
 from balancer.backtest.advice import ranked, sized
-from balancer.backtest.growth import ResourceGrowth, capacity_of, growth_of
+from balancer.backtest.growth import ResourceGrowth, capacity_of, daily_peaks, growth_of
 from balancer.backtest.judge import WindowFigures
 from balancer.backtest.replay import Event
 from balancer.backtest.result import DecidedRound, JudgedWindow
@@ -198,6 +198,26 @@ def test_all_advice_from_a_history(spark: SparkSession) -> None:
     short = advise(history, candidates(["default"], [], s), first_ms=0, end_ms=3 * HOUR_MS)
     assert not short.growth
     assert "0 whole days found, at least 8 expected" in short.notes[0]
+
+
+@pytest.mark.parametrize("hours", [0.25, 1, 6])
+def test_the_busiest_hour_of_each_whole_day(spark: SparkSession, hours: float) -> None:
+    s = skewed(topics=1, partitions=3, replication_factor=3, racks=3)
+    r = len(s.resources)
+    window_ms = round(hours * HOUR_MS)
+    rows = [
+        (at, s.topics[0], number, [float(number + at // (24 * HOUR_MS))] * r, [0.5] * r)
+        # the last day is not whole
+        for at in range(0, 60 * HOUR_MS, window_ms)
+        for number in s.partition_number.tolist()
+    ]
+    fields = "start_ms long, topic string, partition long, leader array<double>, "
+    loads = spark.createDataFrame(rows, fields + "follower array<double>")
+    days, peaks = daily_peaks(loads, s, window_ms, 20)
+    assert days.tolist() == [0, 1]
+    # leaders of three partitions, and two followers of each
+    leaders = s.partition_number.sum()
+    np.testing.assert_allclose(peaks, [[leaders + 3.0] * r, [leaders + 6.0] * r])
 
 
 @pytest.mark.parametrize(
