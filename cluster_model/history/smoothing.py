@@ -277,7 +277,9 @@ class Days:
         peak[counted.sum(axis=2) * 2 < self.ahead] = np.nan
         said = f.max(axis=2)
         ratio = np.divide(peak, said[:-1], out=np.full_like(peak, np.nan), where=said[:-1] > 0)
-        corrected = np.stack([said[i] * self._correction(ratio[:i]) for i in range(past + 1)])
+        # of horizons that had ended before the origin
+        ended = [*np.maximum(np.arange(past) - self.length + 1, 0), past]
+        corrected = np.stack([said[i] * self._correction(ratio[:n]) for i, n in enumerate(ended)])
         wrong_peak = np.nansum(np.abs(corrected[:-1] - peak), axis=0)
         share = np.divide(
             peak, corrected[:-1], out=np.full_like(peak, np.nan), where=corrected[:-1] > 0

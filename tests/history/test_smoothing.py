@@ -110,6 +110,14 @@ def test_anything_known_gives_a_finite_forecast(
     assert ((days.classes() == CLASSES.index("unknown")) == ~known).all()
 
 
+def test_a_correction_knows_no_peak_that_was_still_to_come() -> None:
+    series = np.ones((1, 240, 1))
+    # the first of the two days ahead of the last origin, and the second ahead of that before
+    series[0, 192:216] = 4.0
+    found = methods(series, 48, ForecastParameters(origins=2))["flat, day"]
+    assert found.wrong_peak[0, 0] == pytest.approx(2 * (4.0 - 1.0))
+
+
 def test_baselines_are_what_they_are_called() -> None:
     series = np.random.default_rng(0).uniform(0, 9, (1, 240, 1))
     found = {name: of.hours[0, :, 0] for name, of in methods(series, 24).items()}
