@@ -122,10 +122,16 @@ def _apart(
         ]
         run_apart(command, f"history {size}", cwd=_ROOT)
         drawn = answer.with_suffix(".svg")
-        if pictures is not None and drawn.exists():
-            pictures.mkdir(parents=True, exist_ok=True)
-            shutil.copy(drawn, pictures / f"history-{what}-{size}.svg")
+        for found, name in ((drawn, what), (_of_brokers(drawn), f"{what}-brokers")):
+            if pictures is not None and found.exists():
+                pictures.mkdir(parents=True, exist_ok=True)
+                shutil.copy(found, pictures / f"history-{name}-{size}.svg")
         return [(m, v, u) for m, v, u in json.loads(answer.read_text())]
+
+
+def _of_brokers(picture: Path) -> Path:
+    """The heat map beside a picture."""
+    return picture.with_stem(f"{picture.stem}-brokers")
 
 
 def measure(size: str, seed: int, scratch: Path) -> list[tuple[str, float, str]]:
@@ -275,7 +281,7 @@ def replay(
 ) -> list[tuple[str, float, str]]:
     """Two configurations over days of synthetic loads."""
     from balancer import Balancer
-    from balancer.backtest import Configuration, backtest, draw
+    from balancer.backtest import Configuration, backtest, draw, draw_brokers
     from balancer.controller import Settings
     from cluster_model.history.synthetic import START_MS
 
@@ -294,6 +300,7 @@ def replay(
     seconds, worked = time.perf_counter() - began, processor_seconds() - worked
     if picture is not None:
         draw(found, picture)
+        draw_brokers(found, _of_brokers(picture))
     rows = [
         ("windows judged", float(len(found.windows)), "windows"),
         ("seconds", seconds, "seconds"),

@@ -39,6 +39,7 @@ GROUPS = {
     "tests/kafka/": "kafka",
     "tests/history/": "spark",
     "tests/backtest/test_backtest.py": "spark",
+    "tests/backtest/test_advice.py": "spark",
 }  # fmt: skip
 
 # What a test needs follows from the fixtures that it uses, by itself or through others. A test

@@ -13,7 +13,7 @@ from balancer.problem.operation import Operation
 from balancer.problem.resolution import resolve
 from balancer.problem.tiers import with_availability
 from balancer.search.scorer import Scorer
-from cluster_model.snapshot import BrokerState, Snapshot
+from cluster_model.snapshot import BrokerState, Floats, Snapshot
 from goals import Goal, applicable
 
 
@@ -36,6 +36,8 @@ class WindowFigures(NamedTuple):
         Load / fair share of the broker furthest above it, in any resource or count.
     overloaded
         Brokers that carry more than the limit of the capacity of any resource.
+    copying
+        Bytes/s that plans copy in the window, part of the brokers' loads.
     """
 
     known: float
@@ -48,10 +50,15 @@ class WindowFigures(NamedTuple):
     worst_resource: str
     uneven: float
     overloaded: int
+    copying: float = 0.0
 
 
 def judge(
-    snapshot: Snapshot, goals: Sequence[Goal], limit: float, known: float = 1.0
+    snapshot: Snapshot,
+    goals: Sequence[Goal],
+    limit: float,
+    known: float = 1.0,
+    copying: Floats | None = None,
 ) -> WindowFigures:
     """Judge a cluster with its loads of a window.
 
@@ -67,6 +74,9 @@ def judge(
         Share of its capacity up to which a broker is not overloaded.
     known
         Share of the partitions whose loads are known.
+    copying : (B, 2) float
+        Bytes/s that each broker receives and sends for plans. They count as load of the
+        network, but not for goals, which judge placements.
 
     Examples
     --------
@@ -86,8 +96,8 @@ def judge(
         if not g.availability and (scores < 1).any()
     ]
     lives = (snapshot.broker_state != BrokerState.DEAD)[:, None]
-    load, counts = snapshot.broker_load(), lives & (snapshot.capacity > 0)
-    share = np.divide(load, snapshot.capacity, out=np.zeros(counts.shape), where=counts)
+    load = broker_load(snapshot, copying)
+    share = broker_shares(snapshot, load)
     nowhere = lives & (snapshot.capacity == 0) & (load > 0)
     broker, resource = np.unravel_index(int(np.argmax(share)), share.shape)
     even = evenness(cluster)
@@ -102,4 +112,20 @@ def judge(
         worst_resource=snapshot.resources[resource],
         uneven=float(even["worst"]["ratio"]) if even else 0.0,
         overloaded=int(((share > limit) | nowhere).any(axis=1).sum()),
+        copying=0.0 if copying is None else float(copying[:, 0].sum()),
     )
+
+
+def broker_load(snapshot: Snapshot, copying: Floats | None = None) -> Floats:
+    """(B, R) float: loads of the brokers, with what they copy (B, 2), in and out."""
+    load = snapshot.broker_load()
+    for way, name in enumerate(("network_in", "network_out")):
+        if copying is not None and name in snapshot.resources:
+            load[:, snapshot.resource(name)] += copying[:, way]
+    return load
+
+
+def broker_shares(snapshot: Snapshot, load: Floats) -> Floats:
+    """(B, R) float: loads as shares of the capacities; 0 without capacity, or if dead."""
+    counts = (snapshot.broker_state != BrokerState.DEAD)[:, None] & (snapshot.capacity > 0)
+    return np.divide(load, snapshot.capacity, out=np.zeros(counts.shape), where=counts)

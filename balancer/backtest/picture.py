@@ -1,4 +1,4 @@
-"""Draws a comparison of configurations: four figures over the time of the history."""
+"""Draws backtests: four figures of the configurations over time, and the brokers' loads."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from balancer.backtest.errors import BacktestError
 from balancer.backtest.result import BacktestResult
@@ -27,6 +29,22 @@ def draw(result: BacktestResult, path: Path) -> None:
     BacktestError
         Without matplotlib, or for an unknown format.
     """
+    _save(path, (11, 8.5), lambda figure: _panels(figure, result))
+
+
+def draw_brokers(result: BacktestResult, path: Path) -> None:
+    """Draw a heat map for each configuration: brokers over time, by load / capacity.
+
+    Raises
+    ------
+    BacktestError
+        As for :func:`draw`.
+    """
+    count = len(result.shares)
+    _save(path, (11, 1.0 + 2.4 * count), lambda figure: _heat(figure, result))
+
+
+def _save(path: Path, size: tuple[float, float], plot: Callable[[Any], None]) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -34,14 +52,14 @@ def draw(result: BacktestResult, path: Path) -> None:
             "the picture of a backtest: no matplotlib found, the extra `spark` expected "
             "(pip install 'counterpoise[spark]')"
         ) from None
-    figure = Figure(figsize=(11, 8.5), layout="constrained")
+    figure = Figure(figsize=size, layout="constrained")
     known = figure.canvas.get_supported_filetypes()
     if path.suffix[1:] not in known:
         raise BacktestError(
             f"picture {path}: the format {path.suffix[1:]!r} found, one of "
             f"{', '.join(sorted(known))} expected"
         )
-    _panels(figure, result)
+    plot(figure)
     # No timestamps in the file: equal results give equal pictures.
     nothing = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(path.suffix[1:])
     import matplotlib
@@ -51,6 +69,38 @@ def draw(result: BacktestResult, path: Path) -> None:
             path,
             lambda f: figure.savefig(f, format=path.suffix[1:], metadata=nothing, dpi=120),
         )
+
+
+def _heat(figure: Any, result: BacktestResult) -> None:
+    import matplotlib.dates
+
+    # matplotlib has no types.
+    dates: Any = matplotlib.dates
+    axes = figure.subplots(len(result.shares), 1, sharex=True, squeeze=False)[:, 0]
+    most = max((float(np.nanmax(s.share, initial=0.0)) for s in result.shares.values()), default=0)
+    image = None
+    for axis, (name, of) in zip(axes, result.shares.items(), strict=True):
+        end_ms = result.first_ms + of.share.shape[1] * of.column_ms
+        left, right = dates.date2num(_times([result.first_ms, end_ms]))
+        image = axis.imshow(
+            of.share,
+            aspect="auto",
+            interpolation="nearest",
+            cmap="cividis",
+            vmin=0,
+            vmax=max(most, result.limit),
+            extent=(left, right, len(of.brokers) - 0.5, -0.5),
+        )
+        axis.set_title(name, fontsize=10, loc="left")
+        rows = np.unique(np.linspace(0, len(of.brokers) - 1, 5).round().astype(int))
+        axis.set_yticks(rows, [str(of.brokers[row]) for row in rows])
+        axis.set_ylabel("broker")
+    locator = dates.AutoDateLocator(maxticks=8)
+    axes[-1].xaxis_date()
+    axes[-1].xaxis.set_major_locator(locator)
+    axes[-1].xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
+    bar = figure.colorbar(image, ax=axes, label="load / capacity of the busiest resource")
+    bar.ax.axhline(result.limit, color="#b00000", linewidth=0.8, linestyle="--")
 
 
 def _panels(figure: Any, result: BacktestResult) -> None:

@@ -47,6 +47,37 @@ class Window(NamedTuple):
     follower: Floats
 
 
+class Moves(NamedTuple):
+    """The steps of a plan that was executed, or stopped on the way.
+
+    Parameters
+    ----------
+    began_ms, ended_ms
+        When copying began and ended, ms since 1970.
+    undone
+        Whether it was stopped, and nothing changed.
+    kind : n texts
+        Of each step, as in plans.
+    row : (n,) int
+        Partition, as a row of the timeline.
+    source, destination, sender : (n,) int
+        Ids of the brokers that had and got the replica or the leadership, and of the one that
+        sent the copy (the leader); -1 for none.
+    copied : (n,) float
+        Bytes.
+    """
+
+    began_ms: int
+    ended_ms: int
+    undone: bool
+    kind: tuple[str, ...]
+    row: Ints
+    source: Ints
+    destination: Ints
+    sender: Ints
+    copied: Floats
+
+
 class Event(NamedTuple):
     """A decision of a configuration, or a change of the placement.
 
@@ -65,6 +96,8 @@ class Event(NamedTuple):
         Of those, the bytes of partitions that had moved recently.
     delta
         The change of the placement, if any.
+    moves
+        The steps of a plan that ended.
     """
 
     at_ms: int
@@ -74,6 +107,7 @@ class Event(NamedTuple):
     bytes_moved: float = 0.0
     bytes_again: float = 0.0
     delta: Delta | None = None
+    moves: Moves | None = None
 
 
 def replay_one(
@@ -172,6 +206,7 @@ class _Replay:
         self._events: list[Event] = []
         self._again = 0.0
         self._delta: Delta | None = None
+        self._moves: Moves | None = None
         self._controller = Controller(
             self,
             configuration.engine(),
@@ -300,6 +335,7 @@ class _Replay:
         seconds = (self._now_ms - self._began_ms) / 1000
         if self._stopped:
             done = min(1.0, (self._now_ms - self._began_ms) / max(self._takes_ms, 1))
+            self._moves = self._moves_of(plan, done, undone=True)
             return _ReplayedOutcome("rolled back", 0, len(plan), done * plan.summary.cost, seconds)
         s, final = plan.snapshot, plan.final_snapshot()
         rows = self._rows_of(s)
@@ -317,7 +353,27 @@ class _Replay:
         again = self._now_ms - self._moved_ms[moved] <= COPIED_AGAIN_SECONDS * 1000
         self._again = float(plan.rows.cost[carried & again].sum())
         self._moved_ms[moved[carried]] = self._now_ms
+        self._moves = self._moves_of(plan, 1.0, undone=False)
         return _ReplayedOutcome("done", len(plan), 0, plan.summary.cost, seconds)
+
+    def _moves_of(self, plan: Plan, done: float, *, undone: bool) -> Moves:
+        """The steps of a plan, of whose bytes a share was copied."""
+        s, rows = plan.snapshot, plan.rows
+        ids = np.append(s.broker_ids, -1)
+        leads = s.leader[rows.partition]
+        at = s.replica_offset[rows.partition] + np.maximum(leads, 0)
+        sender = np.where(leads >= 0, s.replica_broker[np.minimum(at, s.n_replicas - 1)], -1)
+        return Moves(
+            began_ms=self._began_ms,
+            ended_ms=min(self._now_ms, self._began_ms + max(self._takes_ms, 1)),
+            undone=undone,
+            kind=tuple(rows.kind),
+            row=self._rows_of(s)[rows.partition],
+            source=ids[rows.source],
+            destination=ids[rows.target],
+            sender=ids[sender],
+            copied=done * rows.cost,
+        )
 
     def recover(self, *, progress: Callable[[Any], None] | None = None) -> None:
         """Nothing to recover: executions here never die."""
@@ -365,8 +421,9 @@ class _Replay:
                 bytes_moved=float(outcome["bytes_moved"]),
                 bytes_again=self._again,
                 delta=self._delta,
+                moves=self._moves,
             )
-            self._again, self._delta = 0.0, None
+            self._again, self._delta, self._moves = 0.0, None, None
         elif decision.kind == "error":
             event = event._replace(reason=decision.reason)
         self._events.append(event)

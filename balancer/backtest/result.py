@@ -6,8 +6,8 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from balancer.backtest.judge import WindowFigures
 from balancer.backtest.replay import Event
 from cluster_model.files import write_atomically
+from cluster_model.snapshot import Floats, Ints
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -35,6 +36,57 @@ class DecidedRound(NamedTuple):
 
     configuration: str
     event: Event
+
+
+class BrokerShares(NamedTuple):
+    """How loaded each broker was over time.
+
+    Parameters
+    ----------
+    brokers : (B,) int
+        Their ids, ascending.
+    column_ms
+        Length of a column, whole windows.
+    share : (B, C) float
+        Largest load / capacity of any resource in each column of time; nan without windows.
+    """
+
+    brokers: Ints
+    column_ms: int
+    share: Floats
+
+
+class Move(NamedTuple):
+    """A step of a plan of a configuration.
+
+    Parameters
+    ----------
+    configuration
+        Its name.
+    began_ms, ended_ms
+        When the plan's copying began and ended, ms since 1970.
+    kind
+        As in plans, such as ``move`` or ``leadership``.
+    topic, partition
+        What was moved.
+    source, destination
+        Ids of brokers; None for none.
+    copied
+        Bytes.
+    undone
+        Whether the plan was stopped, and the step had no effect.
+    """
+
+    configuration: str
+    began_ms: int
+    ended_ms: int
+    kind: str
+    topic: str
+    partition: int
+    source: int | None
+    destination: int | None
+    copied: float
+    undone: bool
 
 
 class ConfigurationFigures(NamedTuple):
@@ -108,6 +160,12 @@ class BacktestResult:
         Windows by configuration, in order of time.
     rounds
         Rounds by configuration, in order of time.
+    partitions
+        Topic and number of each row of the plans' moves.
+    shares
+        Loads of brokers over time, by configuration.
+    runs
+        Configuration, as given, to the names of its runs with several seeds, itself first.
     """
 
     configurations: tuple[str, ...]
@@ -118,6 +176,9 @@ class BacktestResult:
     price: float
     windows: tuple[JudgedWindow, ...]
     rounds: tuple[DecidedRound, ...]
+    partitions: tuple[tuple[str, int], ...] = ()
+    shares: Mapping[str, BrokerShares] = field(default_factory=dict)
+    runs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
     def totals(self) -> tuple[ConfigurationFigures, ...]:
@@ -160,6 +221,7 @@ class BacktestResult:
             "configurations": [
                 {**t._asdict(), "decisions": self.decisions(t.configuration)} for t in self.totals
             ],
+            "runs": {name: list(of) for name, of in self.runs.items()},
             "days": [{"day": day, **t._asdict()} for day, t in self.days()],
             "plans": [
                 {
@@ -173,6 +235,38 @@ class BacktestResult:
                 if e.reason
             ],
         }
+
+    def moves(self) -> Iterator[Move]:
+        """The steps of all plans that ended, in order of configurations and time."""
+        for name, event in self.rounds:
+            of = event.moves
+            if of is None:
+                continue
+            columns = (of.row, of.source, of.destination, of.copied)
+            for kind, row, source, destination, copied in zip(
+                of.kind, *(column.tolist() for column in columns), strict=True
+            ):
+                topic, partition = self.partitions[row]
+                yield Move(
+                    configuration=name,
+                    began_ms=of.began_ms,
+                    ended_ms=of.ended_ms,
+                    kind=kind,
+                    topic=topic,
+                    partition=partition,
+                    source=None if source < 0 else source,
+                    destination=None if destination < 0 else destination,
+                    copied=copied,
+                    undone=of.undone,
+                )
+
+    def save_moves(self, path: str | Path) -> None:
+        """Write :meth:`moves` to a CSV file, atomically."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(Move._fields)
+        writer.writerows(self.moves())
+        write_atomically(Path(path), lambda f: f.write(text.getvalue().encode()))
 
     def to_json(self) -> str:
         """:meth:`document` as text; equal histories and configurations give equal bytes."""

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from balancer.backtest.configuration import RECORDED, Configuration
 from balancer.backtest.errors import BacktestError
-from balancer.backtest.judge import WindowFigures, judge
-from balancer.backtest.replay import Event, Window, replay_one
-from balancer.backtest.result import BacktestResult, DecidedRound, JudgedWindow
+from balancer.backtest.judge import WindowFigures, broker_load, broker_shares, judge
+from balancer.backtest.progress import Progress, Reporter, listening
+from balancer.backtest.replay import Event, Moves, Window, replay_one
+from balancer.backtest.result import BacktestResult, BrokerShares, DecidedRound, JudgedWindow
 from balancer.backtest.timeline import (
     CurrentReplicas,
     Delta,
@@ -27,7 +29,7 @@ from balancer.backtest.timeline import (
     table_of,
 )
 from cluster_model.attribution import with_estimates
-from cluster_model.snapshot import Floats, Snapshot
+from cluster_model.snapshot import Floats, Ints, Snapshot
 from goals import Goal, applicable, load_goals, profile_of
 from goals.registry import Config
 
@@ -48,6 +50,15 @@ _EVENTS = {
     "row": "array<long>",
     "replicas": "array<long>",
     "leader": "array<long>",
+    "began_ms": "long",
+    "ended_ms": "long",
+    "undone": "boolean",
+    "step": "array<string>",
+    "partition": "array<long>",
+    "source": "array<long>",
+    "destination": "array<long>",
+    "sender": "array<long>",
+    "copied": "array<double>",
 }
 _FIGURES = {
     "configuration": "long",
@@ -62,7 +73,13 @@ _FIGURES = {
     "worst_resource": "string",
     "uneven": "double",
     "overloaded": "long",
+    "copying": "double",
 }
+# In addition, the share of each broker for the resource that it is most loaded in.
+_SHARES = {"broker": "array<long>", "share": "array<double>"}
+# Columns of a heat map: more make no visible difference.
+_COLUMNS = 200
+REPLAYING, JUDGING = "replaying windows", "judging windows"
 
 
 class LoadHistory(Protocol):
@@ -89,6 +106,12 @@ class _Task:
     end_ms: int
     window_ms: int
     limit: float
+    reporter: Reporter
+
+    @property
+    def windows(self) -> int:
+        """Number of windows."""
+        return (self.end_ms - self.first_ms) // self.window_ms
 
 
 def backtest(
@@ -100,6 +123,8 @@ def backtest(
     goals: Config | Sequence[Goal] = "default",
     limit: float = 0.8,
     price: float = 0.0,
+    seeds: int = 1,
+    progress: Progress | None = None,
 ) -> BacktestResult:
     """Replay a history with configurations to see what each would have done.
 
@@ -123,6 +148,10 @@ def backtest(
         Share of the capacity of a resource above which a broker is overloaded.
     price
         Price of a copied GB, for the cost per day.
+    seeds
+        Number of seeds with which each configuration is replayed, from its own on.
+    progress
+        Called in a thread with the phase, how many windows are done, and how many there are.
 
     Raises
     ------
@@ -137,6 +166,13 @@ def backtest(
         )
     if not 0 <= price < float("inf"):
         raise BacktestError(f"backtest: price {price} found, at least 0 expected")
+    if seeds < 1:
+        raise BacktestError(f"backtest: {seeds} seeds found, at least 1 expected")
+    runs = {c.name: tuple(_seeded(c, k) for k in range(seeds)) for c in configurations}
+    configurations = [run for of in runs.values() for run in of]
+    names = [run.name for run in configurations]
+    if len({*names}) < len(names):
+        raise BacktestError(f"backtest: {_twice(names)!r} found twice, other names expected")
     requested = [n for c in configurations for n in c.settings.missing_replicas.topics.values()]
     task = _task(history, first_ms, end_ms, limit, max([1, *requested]))
     for cluster in task.timeline.casts:
@@ -144,14 +180,37 @@ def backtest(
             engine = configuration.engine()
             applicable(engine.goals, cluster, strict=engine.strict)
     judges = _judges(goals, task)
-    with _loads(history, task) as loads:
+    totals = {REPLAYING: task.windows * len(configurations), JUDGING: task.windows}
+    with (
+        _loads(history, task) as loads,
+        listening(loads.sparkSession, totals, progress) as reporter,
+    ):
+        task = replace(task, reporter=reporter)
         rounds = _replayed(loads, configurations, task)
         made: list[list[Delta]] = [[] for _ in configurations]
         for number, event in rounds:
             if event.delta is not None:
                 made[number].append(event.delta)
-        windows = _judged(loads, _WindowJudge(task, judges, (task.timeline.recorded, *made)))
-    return _result((RECORDED, *names), task, price, windows, rounds)
+        copies = ((), *(_copies(rounds, number) for number in range(len(configurations))))
+        jury = _WindowJudge(task, judges, (task.timeline.recorded, *made), copies)
+        windows = _judged(loads, jury)
+    of_runs = {name: tuple(run.name for run in of) for name, of in runs.items()}
+    return _result((RECORDED, *names), task, price, windows, rounds, of_runs)
+
+
+def _seeded(configuration: Configuration, further: int) -> Configuration:
+    """The configuration with a later seed."""
+    if not further:
+        return configuration
+    engine = copy(configuration.balancer)
+    engine.seed += further
+    return replace(
+        configuration, name=f"{configuration.name} (seed {engine.seed})", balancer=engine
+    )
+
+
+def _twice(names: Sequence[str]) -> str:
+    return next(name for name in names if names.count(name) > 1)
 
 
 def judge_placements(
@@ -183,10 +242,11 @@ def judge_placements(
     slots = max([1, *(int(s.replication_factor.max(initial=1)) for s in placements.values())])
     task = _task(history, first_ms, end_ms, limit, slots)
     deltas = [_lasting(name, placement, task) for name, placement in placements.items()]
-    jury = _WindowJudge(task, _judges(goals, task), (task.timeline.recorded, *deltas))
+    copies = ((),) * (1 + len(deltas))
+    jury = _WindowJudge(task, _judges(goals, task), (task.timeline.recorded, *deltas), copies)
     with _loads(history, task) as loads:
         windows = _judged(loads, jury)
-    return _result((RECORDED, *placements), task, 0.0, windows, [])
+    return _result((RECORDED, *placements), task, 0.0, windows, [], {})
 
 
 def _task(history: LoadHistory, first_ms: int, end_ms: int, limit: float, slots: int) -> _Task:
@@ -203,7 +263,7 @@ def _task(history: LoadHistory, first_ms: int, end_ms: int, limit: float, slots:
     timeline = Timeline.of(history.metadata, first_ms, end_ms, slots=slots)
     if not timeline.names:
         raise BacktestError("backtest: metadata without partitions found, at least one expected")
-    return _Task(timeline, first_ms, end_ms, window_ms, limit)
+    return _Task(timeline, first_ms, end_ms, window_ms, limit, Reporter())
 
 
 def _lasting(name: str, placement: Snapshot, task: _Task) -> list[Delta]:
@@ -253,9 +313,11 @@ def _result(
     names: tuple[str, ...],
     task: _Task,
     price: float,
-    windows: list[tuple[int, int, WindowFigures]],
+    judged: tuple[list[tuple[int, int, WindowFigures]], list[BrokerShares]],
     rounds: list[tuple[int, Event]],
+    runs: Mapping[str, tuple[str, ...]],
 ) -> BacktestResult:
+    windows, shares = judged
     if not windows:
         raise BacktestError(
             f"backtest: no loads found from {task.first_ms} to {task.end_ms} (ms since 1970), at "
@@ -270,6 +332,9 @@ def _result(
         price=price,
         windows=tuple(JudgedWindow(names[n], at_ms, figures) for n, at_ms, figures in windows),
         rounds=tuple(DecidedRound(names[1 + n], event) for n, event in rounds),
+        partitions=task.timeline.names,
+        shares=dict(zip(names, shares, strict=True)),
+        runs=runs,
     )
 
 
@@ -302,26 +367,89 @@ def _replayed(
     ]
     found = reduce(DataFrame.unionAll, parts).toArrow().to_pydict()
     rounds = []
-    for number, at_ms, kind, reason, actions, moved, again, from_ms, *delta in zip(
+    for number, at_ms, kind, reason, actions, moved, again, *rest in zip(
         *found.values(), strict=True
     ):
-        change = None
+        from_ms, *delta = rest[:4]
+        began_ms, ended_ms, undone, steps, *columns = rest[4:]
+        change = moves = None
         if from_ms is not None:
             row, replicas, leader = (np.array(part, np.int64) for part in delta)
             change = Delta(from_ms, row, replicas.reshape(len(row), task.timeline.slots), leader)
-        rounds.append((number, Event(at_ms, kind, reason, actions, moved, again, change)))
+        if began_ms is not None:
+            *places, copied = columns
+            row, source, destination, sender = (np.array(part, np.int64) for part in places)
+            moves = Moves(
+                began_ms, ended_ms, bool(undone), tuple(steps), row, source, destination, sender,
+                np.array(copied, np.float64),
+            )  # fmt: skip
+        event = Event(at_ms, kind, reason, actions, moved, again, change, moves)
+        rounds.append((number, event))
     return sorted(rounds, key=lambda r: r[0])
 
 
-def _judged(loads: DataFrame, jury: _WindowJudge) -> list[tuple[int, int, WindowFigures]]:
-    """Number of the placement, start of the window, and its figures, in this order."""
+class _Copying(NamedTuple):
+    """What a plan copies in a time: ids of brokers, and bytes/s in and out (n, 2)."""
+
+    began_ms: int
+    ended_ms: int
+    brokers: Ints
+    rate: Floats
+
+
+def _copies(rounds: Sequence[tuple[int, Event]], number: int) -> tuple[_Copying, ...]:
+    """The copying of all plans of a configuration."""
+    found = []
+    for of, event in rounds:
+        moves = event.moves
+        if of != number or moves is None or not moves.copied.any():
+            continue
+        brokers = np.unique(np.concatenate([moves.destination, moves.sender]))
+        sums = [
+            np.bincount(np.searchsorted(brokers, ids), moves.copied, len(brokers))
+            for ids in (moves.destination, moves.sender)
+        ]
+        seconds = max(moves.ended_ms - moves.began_ms, 1) / 1000
+        rate = np.column_stack(sums) / seconds
+        found.append(_Copying(moves.began_ms, moves.ended_ms, brokers, rate))
+    return tuple(found)
+
+
+def _judged(
+    loads: DataFrame, jury: _WindowJudge
+) -> tuple[list[tuple[int, int, WindowFigures]], list[BrokerShares]]:
+    """Number of the placement, start of the window, and its figures, in this order; and shares."""
+    from pyspark import StorageLevel
+    from pyspark.sql import functions as f
 
     def judged(window: pa.Table) -> pa.Table:
         return jury.judge(window)
 
-    found = loads.groupBy("start_ms").applyInArrow(judged, _ddl(_FIGURES)).toArrow().to_pydict()
+    task = jury.task
+    column_ms = -(-task.windows // _COLUMNS) * task.window_ms
+    all_ = loads.groupBy("start_ms").applyInArrow(judged, _ddl({**_FIGURES, **_SHARES}))
+    all_ = all_.persist(StorageLevel.DISK_ONLY)
+    try:
+        found = all_.select(*_FIGURES).toArrow().to_pydict()
+        column = f.floor((f.col("start_ms") - f.lit(task.first_ms)) / f.lit(column_ms))
+        pairs = f.explode(f.arrays_zip("broker", "share")).alias("of")
+        cells = (
+            all_.select("configuration", column.alias("column"), pairs)
+            .groupBy("configuration", "column", f.col("of.broker").alias("broker"))
+            .agg(f.max("of.share").alias("share"))
+            .toArrow()
+        )
+    finally:
+        all_.unpersist()
     rows = sorted(zip(*found.values(), strict=True), key=lambda r: r[:2])
-    return [(number, start_ms, WindowFigures(*figures)) for number, start_ms, *figures in rows]
+    windows = [(number, start_ms, WindowFigures(*figures)) for number, start_ms, *figures in rows]
+    number, at, broker, share = (cells[name].to_numpy() for name in cells.column_names)
+    brokers = np.unique(broker)
+    tables = np.full(
+        (len(jury.deltas), len(brokers), -(-task.windows * task.window_ms // column_ms)), np.nan
+    )
+    tables[number, np.searchsorted(brokers, broker), at] = share
+    return windows, [BrokerShares(brokers, column_ms, table) for table in tables]
 
 
 @dataclass(frozen=True, eq=False)
@@ -337,17 +465,28 @@ class _ConfigurationReplay:
         events = replay_one(
             self.configuration,
             task.timeline,
-            _windows(batches),
+            self.counted(_windows(batches)),
             first_ms=task.first_ms,
             end_ms=task.end_ms,
             window_ms=task.window_ms,
         )
         for event in events:
-            *reported, delta = event
+            *reported, delta, moves = event
             changes: list[Any] = [None] * 4
             if delta is not None:
                 changes = [delta.from_ms, delta.row, delta.replicas.ravel(), delta.leader]
-            yield _batch(_EVENTS, [(self.number, *reported, *changes)])
+            steps: Sequence[Any] = [None] * len(Moves._fields)
+            if moves is not None:
+                steps = moves
+            yield _batch(_EVENTS, [(self.number, *reported, *changes, *steps)])
+
+    def counted(self, windows: Iterable[Window]) -> Iterator[Window]:
+        """The windows; the driver hears how many there were."""
+        task = self.task
+        for window in windows:
+            yield window
+            done = (window.start_ms - task.first_ms) // task.window_ms + 1
+            task.reporter.report(REPLAYING, self.number, done)
 
 
 @dataclass(frozen=True, eq=False)
@@ -357,6 +496,7 @@ class _WindowJudge:
     task: _Task
     goals: list[Goal]
     deltas: tuple[Sequence[Delta], ...]
+    copies: tuple[Sequence[_Copying], ...]
 
     @cached_property
     def courses(self) -> list[ReplicaHistory]:
@@ -378,18 +518,27 @@ class _WindowJudge:
             table[rows] = with_estimates(timeline.casts[cluster], table[rows])
             tables.append(table)
         known = float(np.isin(rows, loads.row).mean()) if len(rows) else 1.0
-        figures = [
-            judge(
-                course.at(loads.start_ms).snapshot(cluster, *tables),
-                self.goals,
-                self.task.limit,
-                known,
-            )
-            for course in self.courses
-        ]
-        return pa.Table.from_batches(
-            [_batch(_FIGURES, [(n, loads.start_ms, *v) for n, v in enumerate(figures)])]
-        )
+        ids = timeline.casts[cluster].broker_ids
+        found = []
+        for n, course in enumerate(self.courses):
+            now = course.at(loads.start_ms).snapshot(cluster, *tables)
+            copying = self.copying(n, loads.start_ms, ids)
+            figures = judge(now, self.goals, self.task.limit, known, copying)
+            shares = broker_shares(now, broker_load(now, copying)).max(axis=1)
+            found.append((n, loads.start_ms, *figures, ids, shares))
+        self.task.reporter.report(JUDGING, loads.start_ms, 1)
+        return pa.Table.from_batches([_batch({**_FIGURES, **_SHARES}, found)])
+
+    def copying(self, number: int, start_ms: int, ids: Ints) -> Floats:
+        """(B, 2) mean bytes/s that brokers receive and send in a window, for plans."""
+        rate, end_ms = np.zeros((len(ids), 2)), start_ms + self.task.window_ms
+        for of in self.copies[number]:
+            overlap = min(of.ended_ms, end_ms) - max(of.began_ms, start_ms)
+            if overlap > 0:
+                here = np.isin(of.brokers, ids)
+                at = np.searchsorted(ids, of.brokers[here])
+                rate[at] += of.rate[here] * (overlap / self.task.window_ms)
+        return rate
 
 
 def _windows(batches: Iterable[pa.RecordBatch]) -> Iterator[Window]:
@@ -430,7 +579,10 @@ def _batch(columns: Mapping[str, str], rows: Sequence[tuple[Any, ...]]) -> pa.Re
         "long": pa.int64(),
         "double": pa.float64(),
         "string": pa.string(),
+        "boolean": pa.bool_(),
         "array<long>": pa.list_(pa.int64()),
+        "array<double>": pa.list_(pa.float64()),
+        "array<string>": pa.list_(pa.string()),
     }
     arrays = [
         pa.array(values, kinds[kind])

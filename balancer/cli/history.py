@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ import typer
 
 from balancer.cli.configuration import on_command_line, variable
 from balancer.cli.daemon import ended_by_signals, redacted
+from balancer.cli.history_advise import advise
 from balancer.cli.history_backtest import backtest
 from balancer.cli.history_options import (
     Archive,
@@ -24,6 +26,7 @@ from balancer.cli.history_prepare import prepare
 from balancer.cli.history_snapshot import snapshot
 from balancer.cli.options import byte_count
 from balancer.cli.snapshot import KAFKA, BootstrapServer, CapacityFile, CommandConfig, Timeout, warn
+from balancer.cli.spark_progress import spark_working
 from balancer.cli.terminal import (
     LONGEST,
     AsJson,
@@ -151,7 +154,9 @@ def archive(
             max_messages=max_messages,
             allow_gaps=allow_gaps,
         )
-        with kafka_sentences(bootstrap_server, topic):
+        # what runs on has no share that is done
+        shown = spark_working("archiving", spark) if once else nullcontext()
+        with shown, kafka_sentences(bootstrap_server, topic):
             reported = archive_until_stopped(query, look, refresh)
     if json:
         print_json({"topic": topic, "archive": str(archive), "messages": reported})
@@ -181,7 +186,8 @@ def compact(
     spark = start_spark(master, conf, delta=True)
     from cluster_model.history import archive as archives
 
-    done = archives.compact(spark, archive, clusters=cluster, file_bytes=size)
+    with spark_working("compacting", spark):
+        done = archives.compact(spark, archive, clusters=cluster, file_bytes=size)
     if json:
         print_json(
             {
@@ -217,7 +223,8 @@ def expire(
     from cluster_model.history import archive as archives
 
     before_ms = time.time_ns() // 1_000_000 - keep_days * DAY_MS
-    gone = archives.expire(spark, archive, before_ms=before_ms, clusters=cluster)
+    with spark_working("removing", spark):
+        gone = archives.expire(spark, archive, before_ms=before_ms, clusters=cluster)
     if json:
         print_json({"removed": list(gone)})
         return
@@ -245,10 +252,12 @@ def export(
     spark = start_spark(master, conf, delta=True)
     from cluster_model.history import archive as archives
 
-    days = archives.export(spark, archive, output, clusters=cluster)
+    with spark_working("exporting", spark):
+        days = archives.export(spark, archive, output, clusters=cluster)
     out().print(f"{plural(days, 'day')} exported to {output}", markup=False)
 
 
+history.command("advise", cls=Command)(advise)
 history.command("backtest", cls=Command)(backtest)
 history.command("prepare", cls=Command)(prepare)
 history.command("snapshot", cls=Command)(snapshot)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from balancer.cli.history_options import Cluster, Master, MetadataPath, Properties, start_spark
 from balancer.cli.layout import Rows
+from balancer.cli.spark_progress import spark_working
 from balancer.cli.terminal import (
     AsJson,
     CommandError,
@@ -20,13 +21,13 @@ from balancer.cli.terminal import (
     out,
     print_json,
     say,
-    working,
     writing,
 )
 from metrics_reporter.quantities import amount, percent
 
 if TYPE_CHECKING:
     from balancer.backtest import BacktestResult, Configuration, ConfigurationFigures
+    from balancer.backtest.verdict import Spread
 
 TRIED, JUDGED, RESULT = "What to try", "How to judge", "Results"
 
@@ -59,6 +60,15 @@ def backtest(
             "Without any configuration: the profile `default`.",
         ),
     ] = None,
+    seeds: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            metavar="NUMBER",
+            rich_help_panel=TRIED,
+            help="Replay each configuration with so many seeds, to see the spread.",
+        ),
+    ] = 1,
     since: Annotated[
         str | None,
         typer.Option(
@@ -106,6 +116,17 @@ def backtest(
             rich_help_panel=RESULT, help="File for a diagram of the comparison: .svg, .png ..."
         ),
     ] = None,
+    heat_map: Annotated[
+        Path | None,
+        typer.Option(
+            rich_help_panel=RESULT,
+            help="File for a picture of all brokers over time, by load: .svg, .png ...",
+        ),
+    ] = None,
+    moves: Annotated[
+        Path | None,
+        typer.Option(rich_help_panel=RESULT, help="File (CSV) for the steps of all plans."),
+    ] = None,
     cluster: Cluster = "default",
     master: Master = None,
     conf: Properties = None,
@@ -129,10 +150,10 @@ def backtest(
             "--judge-by": Path(judge_by),
             **{f"--goals {name}": Path(name) for name in goals or ()},
         },
-        {"--output": output, "--picture": picture},
+        {"--output": output, "--picture": picture, "--heat-map": heat_map, "--moves": moves},
     )
     tried = _tried(configurations, goals)
-    first_ms, end_ms = _time("--from", since), _time("--to", until)
+    first_ms, end_ms = moment("--from", since), moment("--to", until)
     spark = start_spark(master, conf)
     from cluster_model.history.history import History
     from cluster_model.history.metadata import load_metadata
@@ -140,7 +161,7 @@ def backtest(
 
     history = History.open(spark, prepared, load_metadata(metadata, cluster=cluster))
     began = time.monotonic()
-    with working("replaying"), sentences(f"prepared history {prepared}"):
+    with spark_working("backtest", spark) as report, sentences(f"prepared history {prepared}"):
         if first_ms is None or end_ms is None:
             first, end = history.range()
             first_ms = first if first_ms is None else first_ms
@@ -153,6 +174,8 @@ def backtest(
             goals=judge_by,
             limit=limit,
             price=price,
+            seeds=seeds,
+            progress=report,
         )
     say(f"replayed in {time.monotonic() - began:.0f} s")
     if output is not None:
@@ -161,10 +184,27 @@ def backtest(
     if picture is not None:
         with writing(picture):
             backtests.draw(found, picture)
+    if heat_map is not None:
+        with writing(heat_map):
+            backtests.draw_brokers(found, heat_map)
+    if moves is not None:
+        with writing(moves):
+            found.save_moves(moves)
+    said = backtests.verdicts(found)
+    spread = backtests.spreads(found)
     if json:
-        print_json(found.document())
-    else:
-        out().print(table(found))
+        between = {
+            name: {figure: of._asdict() for figure, of in figures.items()}
+            for name, figures in spread.items()
+        }
+        answers = [verdict._asdict() for verdict in said]
+        print_json({**found.document(), "verdicts": answers, "spreads": between})
+        return
+    out().print(table(found))
+    if spread:
+        out().print(spread_table(found, spread))
+    for verdict in said:
+        out().print(verdict.text, markup=False)
 
 
 def table(result: BacktestResult) -> Rows:
@@ -173,7 +213,9 @@ def table(result: BacktestResult) -> Rows:
         datetime.fromtimestamp(ms / 1000, UTC).isoformat(" ", "minutes")[:16]
         for ms in (result.first_ms, result.end_ms)
     )
-    names = (f"{tally.configuration}>" for tally in result.totals)
+    further = {run for runs in result.runs.values() for run in runs[1:]}
+    totals = [tally for tally in result.totals if tally.configuration not in further]
+    names = (f"{tally.configuration}>" for tally in totals)
     shown = Rows("", *names, title=f"{first} to {end} UTC")
     lines: tuple[tuple[str, Callable[[ConfigurationFigures], str]], ...] = (
         ("hours measured", lambda t: f"{t.hours:,.6g}"),
@@ -191,9 +233,26 @@ def table(result: BacktestResult) -> Rows:
         ("copied a day", lambda t: amount(t.bytes_a_day)),
     )
     for name, cell in lines:
-        shown.add(name, *(escape(cell(t)) for t in result.totals))
+        shown.add(name, *(escape(cell(t)) for t in totals))
     if result.price:
-        shown.add("cost a day", *(f"{t.cost_a_day:,.2f}" for t in result.totals))
+        shown.add("cost a day", *(f"{t.cost_a_day:,.2f}" for t in totals))
+    return shown
+
+
+def spread_table(result: BacktestResult, spread: Mapping[str, Mapping[str, Spread]]) -> Rows:
+    """Means of the seeds of each configuration, and between which values they are."""
+    seeds = max(len(runs) for runs in result.runs.values())
+    over = f"broker-hours above {percent(result.limit)}>"
+    shown = Rows("", over, "goals not met>", "copied>", title=f"mean of {seeds} seeds, and range")
+    for name, figures in spread.items():
+        cells = []
+        for figure in ("overloaded_hours", "goals_violated", "bytes_moved"):
+            values = (
+                amount(x) if figure == "bytes_moved" else f"{x:,.4g}" for x in figures[figure]
+            )
+            mean, least, most = values
+            cells.append(f"{mean} ({least} to {most})")
+        shown.add(escape(name), *cells)
     return shown
 
 
@@ -208,7 +267,7 @@ def _tried(path: Path | None, goals: list[str] | None) -> tuple[Configuration, .
     return (*found, *(Configuration(Path(name).stem, Balancer(name)) for name in goals or ()))
 
 
-def _time(option: str, text: str | None) -> int | None:
+def moment(option: str, text: str | None) -> int | None:
     """ms since 1970 of ``"2025-03-01T12:00"``."""
     if text is None:
         return None

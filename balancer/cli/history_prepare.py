@@ -17,13 +17,13 @@ from balancer.cli.history_options import (
     start_spark,
 )
 from balancer.cli.layout import Rows
+from balancer.cli.spark_progress import spark_working
 from balancer.cli.terminal import (
     AsJson,
     CommandError,
     check_outputs,
     out,
     print_json,
-    working,
 )
 from cluster_model.capacities import as_capacities
 from metrics_reporter.quantities import plural
@@ -95,7 +95,7 @@ def prepare(
     else:
         read = read_json_lines if format == "json" else read_messages
         found = read(spark, records, cluster=cluster).where(F.col(CLUSTER) == cluster)
-    with working("preparing"):
+    with spark_working("preparing", spark):
         counts = preparing.prepare(
             found,
             MetadataTables.of(spark, [log]),

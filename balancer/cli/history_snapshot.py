@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -21,13 +21,13 @@ from balancer.cli.history_options import (
 )
 from balancer.cli.layout import Rows
 from balancer.cli.snapshot import Output
+from balancer.cli.spark_progress import spark_working
 from balancer.cli.terminal import (
     AsJson,
     CommandError,
     check_outputs,
     out,
     print_json,
-    working,
     writing,
 )
 from cluster_model import save_snapshot
@@ -38,6 +38,9 @@ from metrics_reporter.quantities import duration, plural
 if TYPE_CHECKING:
     from cluster_model.history.cpu import CpuModel
     from cluster_model.history.forecast import ForecastError
+
+
+FORECAST = "Forecast"
 
 
 def snapshot(
@@ -79,6 +82,23 @@ def snapshot(
             "each broker.",
         ),
     ] = None,
+    time_zone: Annotated[
+        str,
+        typer.Option(
+            metavar="ZONE",
+            rich_help_panel=FORECAST,
+            help="Time zone whose days and weeks the loads follow, such as Europe/Berlin.",
+        ),
+    ] = "UTC",
+    holidays: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--holiday",
+            metavar="DATE",
+            rich_help_panel=FORECAST,
+            help="A day that is not learned from, such as 2025-12-25; repeatable.",
+        ),
+    ] = None,
     min_ratio: Annotated[
         float,
         typer.Option(min=0.0, max=1.0, help="Share of the partitions' windows that must be known."),
@@ -98,17 +118,24 @@ def snapshot(
     inputs = {"PREPARED": Path(prepared), "--metadata": metadata, "--capacity": capacity}
     check_outputs(inputs, {"--output": output})
     at_ms, horizon_ms = _time(at), _span(horizon)
+    days_off = tuple(_day(text) for text in holidays or ())
     measured = as_capacities(capacity).follower_shares
     spark = start_spark(master, conf)
     from cluster_model.history.history import History
     from cluster_model.history.metadata import load_metadata
     from cluster_model.history.read import sentences
+    from cluster_model.history.smoothing import ForecastParameters
 
+    forecasting = ForecastParameters(time_zone=time_zone, holidays=days_off)
     log = load_metadata(metadata, cluster=cluster)
     history = History.open(spark, prepared, log, measured=measured)
-    with working("reading the history"), sentences(f"prepared history {prepared}"):
-        found = history.snapshot(at_ms, horizon_ms, statistic, cpu=cpu, min_ratio=min_ratio)
-        forecast = history.forecast(at_ms, horizon_ms) if statistic == "forecast" else None
+    with spark_working("reading the history", spark), sentences(f"prepared history {prepared}"):
+        found = history.snapshot(
+            at_ms, horizon_ms, statistic, cpu=cpu, min_ratio=min_ratio, forecasting=forecasting
+        )
+        forecast = None
+        if statistic == "forecast":
+            forecast = history.forecast(at_ms, horizon_ms, forecasting)
         regressed = cpu == "regression" or statistic != "mean"
         learnt = history.cpu_model(None, at_ms) if regressed else None
     with writing(output):
@@ -157,13 +184,26 @@ def costs(model: CpuModel) -> Rows:
 
 
 def errors(of: tuple[ForecastError, ...]) -> Rows:
-    """How wrong forecasts of known hours would have been."""
+    """How wrong forecasts of known hours would have been, next to the baselines."""
     title = "error of forecasts of known hours, as a share of the load"
-    table = Rows("resource", "hours>", "forecast>", "mean alone>", title=title)
+    names = list(of[0].baselines)
+    table = Rows("resource", "of~", "hours>", "forecast>", *(f"{n}>" for n in names), title=title)
     for one in of:
-        shares = ("-" if isnan(x) else f"{x:.1%}" for x in (one.wape, one.wape_of_mean))
-        table.add(escape(one.resource), str(one.hours), *shares)
+        for what, own, others in (
+            ("hours", one.wape, one.baselines),
+            ("peaks", one.wape_of_peaks, one.baselines_of_peaks),
+        ):
+            shares = (own, *(others[name] for name in names))
+            cells = ("-" if isnan(x) else f"{x:.1%}" for x in shares)
+            table.add(escape(one.resource), what, str(one.hours), *cells)
     return table
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise CommandError(f"--holiday: {text!r} found, a day like 2025-12-25 expected") from None
 
 
 def _time(text: str | None) -> int | None:

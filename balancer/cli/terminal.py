@@ -211,10 +211,12 @@ class TimeLeft:
 
 
 @contextmanager
-def working(what: str, limit: float | None = None) -> Iterator[ReportProgress]:
+def working(
+    what: str, limit: float | None = None, every: float | None = None
+) -> Iterator[ReportProgress]:
     """Show that work is in progress, its time, and the time left where that is known.
 
-    Nothing is shown if stderr is not a terminal, and nothing remains when it ends.
+    In a terminal nothing remains when it ends.
 
     Parameters
     ----------
@@ -222,6 +224,9 @@ def working(what: str, limit: float | None = None) -> Iterator[ReportProgress]:
         The work, in a few words.
     limit
         Seconds after which work that is not steady is ended.
+    every
+        Seconds between the lines that are written if stderr is not a terminal, as in logs; None
+        for no lines.
     """
     console = Console(stderr=True)
     columns = (
@@ -232,6 +237,7 @@ def working(what: str, limit: float | None = None) -> Iterator[ReportProgress]:
         TextColumn("{task.fields[left]}", markup=False),
     )
     time_left = TimeLeft(limit)
+    logged = time.monotonic()
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
@@ -240,6 +246,12 @@ def working(what: str, limit: float | None = None) -> Iterator[ReportProgress]:
         def report(phase: str, done: int, total: int, *, steady: bool = True) -> None:
             left = time_left.said(done, total, steady=steady)
             described = f"{what}: {phase}"
+            nonlocal logged
+            quiet = console.is_terminal or every is None
+            if not quiet and time.monotonic() - logged >= (every or 0.0):
+                logged = time.monotonic()
+                share = f"{done:,} of {total:,} ({done / total:.0%})" if total else f"{done:,}"
+                say(", ".join(part for part in (f"{described}: {share}", left) if part))
             bar.update(task, description=described, completed=done, total=total or None, left=left)
 
         yield report

@@ -1,37 +1,45 @@
-"""Forecasts loads from a weekly pattern and a trend, with the error in the past."""
+"""Forecasts loads of all partitions on Spark, by the method that was best in the past."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from cluster_model.history.alignment import matrix
 from cluster_model.history.errors import HistoryError
-from cluster_model.history.statistics import (
-    ENTITY,
-    HOUR_MS,
-    WEEK_HOURS,
-    columns,
-    flattened,
-    ordered,
+from cluster_model.history.smoothing import (
+    BASELINES,
+    CLASSES,
+    DAY_HOURS,
+    METHODS,
+    Days,
+    ForecastParameters,
+    chosen_methods,
 )
-from cluster_model.snapshot import Floats, Ints
+from cluster_model.history.statistics import ENTITY, HOUR_MS, columns, flattened, ordered
+from cluster_model.snapshot import Bools, Floats, Ints
 
-DAY_HOURS = 24
-# Number of partitions whose series are computed at once.
-_CHUNK = 256
-# One in this many of the known hours, up to a week, is predicted from the earlier ones.
-_HELD_OUT = 4
+# Number of partitions whose series are computed at once, for a day ahead.
+_CHUNK = 32
+# Sums of errors are whole numbers of this part of a unit: the same in any order.
+_QUANTUM = 1024
+_SUMS = ("wrong", "load", "wrong_peak", "load_peak")
+_FORECASTS = ("peak", "low", "high")
 
 
 @dataclass(frozen=True)
 class ForecastError:
     """The error that forecasts of a resource would have had.
+
+    All are sums of absolute errors of leaders' loads as a share of the loads; nan without any.
 
     Parameters
     ----------
@@ -39,17 +47,22 @@ class ForecastError:
         Its name.
     hours
         Number of last hours predicted from those before; 0 if these are too few.
-    wape
-        Sum over partitions and hours of the absolute errors of leaders' loads, as a share of
-        the loads; nan without hours, or without load.
-    wape_of_mean
-        The same for a forecast by the mean alone.
+    wape, wape_of_peaks
+        Of each hour, and of the largest hour of each horizon, by the methods chosen.
+    baselines, baselines_of_peaks
+        The same by each baseline.
+    methods
+        Class of series (see :data:`cluster_model.history.smoothing.CLASSES`) to the method
+        that was best for its peaks; only classes that occur.
     """
 
     resource: str
     hours: int
     wape: float
-    wape_of_mean: float
+    wape_of_peaks: float
+    baselines: Mapping[str, float]
+    baselines_of_peaks: Mapping[str, float]
+    methods: Mapping[str, str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +75,8 @@ class Forecast:
         Names and numbers, n of each.
     leader, follower : (n, R) float
         The largest hourly mean expected; nan if nothing is known.
+    leader_low, leader_high : (n, R) float
+        The interval of `leader`.
     errors
         For each resource.
     """
@@ -70,18 +85,23 @@ class Forecast:
     partition: Ints
     leader: Floats
     follower: Floats
+    leader_low: Floats
+    leader_high: Floats
     errors: tuple[ForecastError, ...]
 
 
 def forecast_loads(
-    loads: DataFrame, resources: Sequence[str], range_ms: tuple[int, int], horizon_ms: int
+    loads: DataFrame,
+    resources: Sequence[str],
+    range_ms: tuple[int, int],
+    horizon_ms: int,
+    parameters: ForecastParameters | None = None,
 ) -> Forecast:
-    """Predict loads after a range of time from those in it.
+    """Predict the largest hourly means after a range of time from those in it.
 
-    A line and a seasonal pattern are fitted together to hourly means, by least squares. The
-    pattern is the hour of the week if there are two weeks, and the hour of the day if
-    there are two days; with less, the forecast is the mean. An hour of the pattern without
-    any load of a partition is filled from its other hours.
+    Each series is predicted by all of :data:`cluster_model.history.smoothing.METHODS`, also from
+    earlier days; for each resource and class of series the method counts whose errors were
+    smallest then. Only the last days (``parameters.days``) are read.
 
     Parameters
     ----------
@@ -94,149 +114,262 @@ def forecast_loads(
         Start and end of the loads.
     horizon_ms
         Length of the forecast after the end; at least the next hour.
+    parameters
+        How to forecast.
 
     Raises
     ------
     HistoryError
-        If there are no loads.
+        If there are no loads, or for an unknown time zone.
     """
-    first, end = range_ms[0] // HOUR_MS, -(-range_ms[1] // HOUR_MS)
-    ahead = np.arange(
-        range_ms[1] // HOUR_MS, max(-(-(range_ms[1] + horizon_ms) // HOUR_MS), end + 1)
-    )
-    held_out = min((end - first) // _HELD_OUT, WEEK_HOURS)
-    predictor = _Predictor(first, end, ahead, held_out, len(resources))
+    parameters = parameters or ForecastParameters()
+    calendar = Calendar.of(parameters, range_ms)
+    ahead = max(1, -(-horizon_ms // HOUR_MS))
+    predictor = _Predictor(calendar, ahead, len(resources), parameters)
     hour = f.floor(f.col("start_ms") / f.lit(HOUR_MS)).alias("hour")
+    recent = loads.where(f.col("start_ms") >= calendar.first * HOUR_MS)
     hourly = (
-        ordered(flattened(loads, len(resources)))
+        ordered(flattened(recent, len(resources)))
         .groupBy(*ENTITY, hour)
         .agg(*(f.avg(name).alias(name) for name in columns(len(resources))))
         .sortWithinPartitions(*ENTITY)
     )
+    arrays = ", ".join(f"{name} array<double>" for name in (*_SUMS, *_FORECASTS))
     found = hourly.mapInArrow(
-        predictor.batches,
-        "topic string, partition long, ahead array<double>, wrong array<double>, "
-        "wrong_mean array<double>, load array<double>",
-    ).toArrow()
-    if not found.num_rows:
-        raise HistoryError(
-            f"forecast: no loads between {range_ms[0]} and {range_ms[1]} (ms since 1970) found, "
-            "some expected"
-        )
-    found = found.sort_by([(name, "ascending") for name in ENTITY])
+        predictor.batches, f"topic string, partition long, class array<long>, {arrays}"
+    ).persist(StorageLevel.DISK_ONLY)
+    try:
+        sums = _errors(found, len(resources))
+        if not sums:
+            raise HistoryError(
+                f"forecast: no loads between {range_ms[0]} and {range_ms[1]} (ms since 1970) "
+                "found, some expected"
+            )
+        use = [_chosen(sums, i, peaks=True) for i in range(len(resources))]
+        fields = ", ".join(f"{name} array<double>" for name in _FORECASTS)
+        table = found.mapInArrow(
+            _Choice(tuple(use)).batches, f"topic string, partition long, {fields}"
+        ).toArrow()
+    finally:
+        found.unpersist()
+    table = table.sort_by([(name, "ascending") for name in ENTITY])
     r = len(resources)
-    expected = matrix(found, "ahead", 2 * r)
-    wrong, wrong_mean, load = (
-        matrix(found, name, 2 * r)[:, :r].sum(axis=0) for name in ("wrong", "wrong_mean", "load")
-    )
-    errors = tuple(
-        ForecastError(
-            name,
-            held_out,
-            float(wrong[i] / load[i]) if load[i] > 0 else float("nan"),
-            float(wrong_mean[i] / load[i]) if load[i] > 0 else float("nan"),
-        )
-        for i, name in enumerate(resources)
-    )
-    partition = found["partition"].to_numpy()
+    peak, low, high = (matrix(table, name, 2 * r) for name in _FORECASTS)
     return Forecast(
-        tuple(found["topic"].to_pylist()), partition, expected[:, :r], expected[:, r:], errors
+        topic=tuple(table["topic"].to_pylist()),
+        partition=table["partition"].to_numpy(),
+        leader=peak[:, :r],
+        follower=peak[:, r:],
+        leader_low=low[:, :r],
+        leader_high=high[:, :r],
+        errors=tuple(
+            _error(name, sums, i, predictor.judged_hours, use[i])
+            for i, name in enumerate(resources)
+        ),
     )
 
 
-def predict(series: Floats, first: int, hours: Ints) -> Floats:
-    """Predict hourly series by a seasonal pattern and a line.
+@dataclass(frozen=True, eq=False)
+class Calendar:
+    """Hours of local time: days begin at local midnight all year, and holidays are known.
 
     Parameters
     ----------
-    series : (E, H, S) float
-        S series of E entities over H hours; nan if unknown.
-    first
-        The first hour of the series, since 1970.
-    hours : (K,) int
-        Hours to predict.
-
-    Returns
-    -------
-    (E, K, S) float
-        At least 0; nan if nothing is known.
+    first, end
+        The hours learned from, since 1970 (UTC).
+    place : (end - first,) int
+        Place of each hour among those of local time; the hour that a clock repeats has one place.
+    holiday : (end - first,) bool
+        Hours that do not count.
     """
-    length = series.shape[1]
-    cycle = next((c for c in (WEEK_HOURS, DAY_HOURS) if length >= 2 * c), 1)
-    trended = length >= 2 * DAY_HOURS
-    # Whole cycles, so that equal hours of the pattern are in one column.
-    before = first % cycle
-    after = -(before + length) % cycle
-    padded = np.pad(series, ((0, 0), (before, after), (0, 0)), constant_values=np.nan)
-    e, h, s = padded.shape
-    x = padded.reshape(e, h // cycle, cycle, s)
-    known = ~np.isnan(x)
-    # Time in days from the start.
-    t = ((np.arange(h) - before) / DAY_HOURS).reshape(h // cycle, cycle)[None, :, :, None]
-    x, t = np.where(known, x, 0.0), np.where(known, t, 0.0)
-    count = known.sum(axis=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean_x, mean_t = x.sum(axis=1) / count, t.sum(axis=1) / count
-        slope = np.zeros((e, s))
-        if trended:
-            # Within each hour of the pattern, which removes the pattern.
-            dx = np.where(known, x - mean_x[:, None], 0.0)
-            dt = np.where(known, t - mean_t[:, None], 0.0)
-            spread = (dt * dt).sum(axis=(1, 2))
-            slope = np.where(spread > 0, (dx * dt).sum(axis=(1, 2)) / spread, 0.0)
-        level = mean_x - slope[:, None] * mean_t
-        whole = np.nansum(level, axis=1) / (count > 0).sum(axis=1)
-    level = np.where(count > 0, level, whole[:, None])
-    when = ((hours - first) / DAY_HOURS)[None, :, None]
-    expected: Floats = level[:, (hours - first + before) % cycle] + slope[:, None] * when
-    return np.maximum(expected, 0.0)
+
+    first: int
+    end: int
+    place: Ints
+    holiday: Bools
+
+    @classmethod
+    def of(cls, parameters: ForecastParameters, range_ms: tuple[int, int]) -> Calendar:
+        """The last days of a range.
+
+        Raises
+        ------
+        HistoryError
+            For an unknown time zone.
+        """
+        try:
+            zone = ZoneInfo(parameters.time_zone)
+        except (KeyError, ValueError, OSError):
+            raise HistoryError(
+                f"forecast: the time zone {parameters.time_zone!r} found, a name such as UTC or "
+                "Europe/Berlin expected"
+            ) from None
+        end = -(-range_ms[1] // HOUR_MS)
+        first = max(range_ms[0] // HOUR_MS, end - parameters.days * DAY_HOURS)
+        local = [datetime.fromtimestamp(h * 3600, UTC).astimezone(zone) for h in range(first, end)]
+        holidays = set(parameters.holidays)
+        shift = [(t.utcoffset() or t - t).total_seconds() // 3600 for t in local]
+        place = np.arange(first, end) + np.array(shift, np.int64)
+        return cls(
+            first, end, place - place[0], np.array([t.date() in holidays for t in local], np.bool_)
+        )
 
 
 @dataclass(frozen=True)
 class _Predictor:
-    """Turns hourly loads, sorted by partition, into forecasts."""
+    """Turns hourly loads, sorted by partition, into forecasts by all methods."""
 
-    first: int
-    end: int
-    ahead: Ints
-    held_out: int
+    calendar: Calendar
+    ahead: int
     resources: int
+    parameters: ForecastParameters
+
+    @property
+    def judged_hours(self) -> int:
+        """Number of the last hours that are predicted from earlier ones."""
+        empty = np.zeros((0, int(self.calendar.place[-1]) + 1, 1))
+        days = Days(empty, self.ahead, self.parameters)
+        return (len(days.x) - int(days.origins[0])) * DAY_HOURS if len(days.origins) > 1 else 0
 
     def batches(self, hourly: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        chunk = max(1, _CHUNK * DAY_HOURS // max(self.ahead, DAY_HOURS))
         for table in _whole_entities(hourly):
             change = _changes(table)
-            for at in range(0, len(change), _CHUNK):
+            for at in range(0, len(change), chunk):
                 start = change[at]
-                stop = change[at + _CHUNK] if at + _CHUNK < len(change) else table.num_rows
+                stop = change[at + chunk] if at + chunk < len(change) else table.num_rows
                 yield self.predicted(table.slice(start, stop - start))
 
     def predicted(self, table: pa.Table) -> pa.RecordBatch:
-        change = _changes(table)
+        change, calendar = _changes(table), self.calendar
         entity = np.cumsum(np.isin(np.arange(table.num_rows), change)) - 1
         names = columns(self.resources)
-        series = np.full((len(change), self.end - self.first, len(names)), np.nan)
         values = np.column_stack([table[name].to_numpy() for name in names])
-        series[entity, table["hour"].to_numpy() - self.first] = values
-        early = series[:, : len(series[0]) - self.held_out]
-        late = series[:, len(early[0]) :]
-        reported = np.arange(self.end - self.held_out, self.end)
-        wrong = np.abs(predict(early, self.first, reported) - late)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            mean = np.nansum(early, axis=1) / (~np.isnan(early)).sum(axis=1)
-        wrong_mean = np.abs(mean[:, None] - late)
-        # Loads that cannot be predicted at all do not count.
-        load = np.where(np.isnan(wrong), np.nan, late)
-        columns_of = {
-            "ahead": predict(series, self.first, self.ahead).max(axis=1),
-            "wrong": np.nansum(wrong, axis=1),
-            "wrong_mean": np.nansum(wrong_mean, axis=1),
-            "load": np.nansum(load, axis=1),
+        hour = table["hour"].to_numpy() - calendar.first
+        values[calendar.holiday[hour]] = np.nan
+        series = np.full((len(change), int(calendar.place[-1]) + 1, len(names)), np.nan)
+        series[entity, calendar.place[hour]] = values
+        days = Days(series, self.ahead, self.parameters)
+        judged = [days.judged(forecasts) for _, forecasts in days.methods()]
+        found = {
+            name: np.stack([getattr(of, name) for of in judged], axis=1).reshape(len(change), -1)
+            for name in (*_SUMS, *_FORECASTS)
         }
         keys = table.take(pa.array(change)).select([*ENTITY])
-        arrays = [pa.array(list(value)) for value in columns_of.values()]
+        arrays = [pa.array([*days.classes()]), *(_arrays(value) for value in found.values())]
         return pa.RecordBatch.from_arrays(
-            [*(c.combine_chunks() for c in keys.columns), *arrays], names=[*ENTITY, *columns_of]
+            [*(c.combine_chunks() for c in keys.columns), *arrays],
+            names=[*ENTITY, "class", *found],
         )
+
+
+# Resource, class and method, as numbers -> sums of errors and loads, as _SUMS.
+_Errors = dict[tuple[int, int, int], tuple[float, ...]]
+
+
+def _errors(found: DataFrame, resources: int) -> _Errors:
+    """Sums over all leaders."""
+
+    def summed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            n = batch.num_rows
+            kind = _numbers(batch, "class").reshape(n, -1)[:, :resources].astype(np.int64)
+            shape = (n, len(METHODS), 2 * resources)
+            sums = [_numbers(batch, name).reshape(shape)[:, :, :resources] for name in _SUMS]
+            whole = np.rint(np.stack(sums) * _QUANTUM).astype(np.int64)
+            totals = np.zeros((len(_SUMS), resources, len(CLASSES), len(METHODS)), np.int64)
+            for i in range(resources):
+                for k in np.unique(kind[:, i]):
+                    totals[:, i, k] = whole[..., i][:, kind[:, i] == k].sum(axis=1)
+            there = np.zeros((resources, len(CLASSES)), np.bool_)
+            there[np.arange(resources), kind] = True
+            place = np.nonzero(np.repeat(there[:, :, None], len(METHODS), axis=2))
+            yield pa.RecordBatch.from_arrays(
+                [*map(pa.array, place), *(pa.array(total[place]) for total in totals)],
+                names=["resource", "class", "method", *_SUMS],
+            )
+
+    keys = ("resource", "class", "method")
+    fields = ", ".join(f"{name} long" for name in (*keys, *_SUMS))
+    rows = found.mapInArrow(summed, fields).groupBy(*keys)
+    total = rows.agg(*(f.sum(f.col(name).cast("decimal(38,0)")).alias(name) for name in _SUMS))
+    return {
+        (row[0], row[1], row[2]): tuple(float(value) / _QUANTUM for value in row[3:])
+        for row in total.collect()
+    }
+
+
+def _chosen(sums: _Errors, resource: int, *, peaks: bool) -> dict[str, str]:
+    """Class -> method, for a resource."""
+    at = 2 if peaks else 0
+    return chosen_methods(
+        {
+            (CLASSES[kind], METHODS[method]): of[at]
+            for (i, kind, method), of in sums.items()
+            if i == resource
+        }
+    )
+
+
+def _error(
+    name: str, sums: _Errors, resource: int, hours: int, use: Mapping[str, str]
+) -> ForecastError:
+    by_hour = _chosen(sums, resource, peaks=False)
+
+    def wape(methods: Mapping[str, str], at: int) -> float:
+        keys = [(resource, CLASSES.index(k), METHODS.index(m)) for k, m in methods.items()]
+        wrong, load = (sum(sums[key][i] for key in keys) for i in (at, at + 1))
+        return wrong / load if load > 0 else float("nan")
+
+    return ForecastError(
+        resource=name,
+        hours=hours,
+        wape=wape(by_hour, 0),
+        wape_of_peaks=wape(use, 2),
+        baselines={of: wape(dict.fromkeys(use, of), 0) for of in BASELINES},
+        baselines_of_peaks={of: wape(dict.fromkeys(use, of), 2) for of in BASELINES},
+        methods={kind: use[kind] for kind in sorted(use, key=CLASSES.index)},
+    )
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Keeps the forecasts by the method of the class of each series."""
+
+    use: tuple[Mapping[str, str], ...]
+
+    def batches(self, found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        resources = len(self.use)
+        table = np.full((resources, len(CLASSES)), METHODS.index("daily, day"))
+        for i, use in enumerate(self.use):
+            for name, best in use.items():
+                table[i, CLASSES.index(name)] = METHODS.index(best)
+        for batch in found:
+            n, series = batch.num_rows, np.arange(2 * resources)
+            kind = _numbers(batch, "class").reshape(n, -1).astype(np.int64)
+            method = table[series % resources, kind]
+            arrays = [
+                _arrays(
+                    np.take_along_axis(
+                        _numbers(batch, name).reshape(n, len(METHODS), -1), method[:, None], 1
+                    )[:, 0]
+                )
+                for name in _FORECASTS
+            ]
+            yield pa.RecordBatch.from_arrays(
+                [*(batch.column(name) for name in ENTITY), *arrays], names=[*ENTITY, *_FORECASTS]
+            )
+
+
+def _numbers(batch: pa.RecordBatch, name: str) -> Floats:
+    flat: Floats = batch.column(name).flatten().to_numpy(zero_copy_only=False)
+    return flat
+
+
+def _arrays(values: Floats) -> pa.ListArray:
+    """A column of arrays, of a matrix."""
+    ends = np.arange(len(values) + 1, dtype=np.int32) * values.shape[1]
+    return pa.ListArray.from_arrays(pa.array(ends), pa.array(values.ravel()))
 
 
 def _whole_entities(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -34,6 +34,7 @@ from cluster_model.history.loads import window_loads
 from cluster_model.history.metadata import ALWAYS_MS, MetadataLog
 from cluster_model.history.prepare import PreparedHistory, read_prepared
 from cluster_model.history.schema import CLUSTER
+from cluster_model.history.smoothing import ForecastParameters
 from cluster_model.history.statistics import DAY_MS, ENTITY, load_statistics, one_number, ordered
 from cluster_model.history.traffic import traffic_rates, traffic_sums, with_traffic
 from cluster_model.history.window_sums import broker_sums, further_sums, partition_sums, sizes
@@ -98,7 +99,7 @@ class History:
         self._placements = log.placements(self.spark)
         self._range: tuple[int, int] | None = None
         self._cpu: dict[tuple[int, int], CpuModel] = {}
-        self._forecasts: dict[tuple[int, int], Forecast] = {}
+        self._forecasts: dict[tuple[int, int, ForecastParameters], Forecast] = {}
 
     @classmethod
     def open(
@@ -281,22 +282,28 @@ class History:
             )
         return self._cpu[first, end]
 
-    def forecast(self, at_ms: int | None = None, horizon_ms: int | None = None) -> Forecast:
-        """Loads expected after a time, from all windows before it, with the error in the past.
+    def forecast(
+        self,
+        at_ms: int | None = None,
+        horizon_ms: int | None = None,
+        parameters: ForecastParameters | None = None,
+    ) -> Forecast:
+        """Loads expected after a time, from the windows before it, with the error in the past.
 
         The horizon is a day by default. See
         :func:`cluster_model.history.forecast.forecast_loads`.
         """
         first, end = self._within(None, at_ms)
         horizon = DAY_MS if horizon_ms is None else horizon_ms
-        if (end, horizon) not in self._forecasts:
+        key = (end, horizon, parameters or ForecastParameters())
+        if key not in self._forecasts:
             resources = self.metadata.at(end - 1).resources
             means = self._means(self.metadata.at(end - 1), first, end, 0.0)
             loads = self._complete_loads(first, end, means)
-            reported = forecast_loads(loads, resources, (first, end), horizon)
-            # Only the last one, which holds two arrays of all loads.
-            self._forecasts = {(end, horizon): reported}
-        return self._forecasts[end, horizon]
+            reported = forecast_loads(loads, resources, (first, end), horizon, key[2])
+            # Only the last one, which holds arrays of all loads.
+            self._forecasts = {key: reported}
+        return self._forecasts[key]
 
     def snapshot(
         self,
@@ -306,6 +313,7 @@ class History:
         *,
         cpu: CpuMethod | None = None,
         min_ratio: float = 0.95,
+        forecasting: ForecastParameters | None = None,
     ) -> Snapshot:
         """The cluster with its placement at a time, and one number for each load.
 
@@ -338,6 +346,8 @@ class History:
             the traffic by :meth:`cpu_model`; the default for the others.
         min_ratio
             Share of windows of partitions whose rates must be known.
+        forecasting
+            How to forecast.
 
         Raises
         ------
@@ -363,7 +373,7 @@ class History:
                 loads[0][:, base.resource(name)] = lead
                 loads[1][:, base.resource(name)] = share * lead
         elif statistic == "forecast":
-            reported = self.forecast(end, horizon_ms)
+            reported = self.forecast(end, horizon_ms, forecasting)
             found = aligned_loads(
                 base, reported.topic, reported.partition, reported.leader, reported.follower
             )

@@ -23,8 +23,12 @@ from balancer.backtest import (
     Configuration,
     backtest,
     draw,
+    draw_brokers,
     judge_placements,
+    spreads,
+    verdicts,
 )
+from balancer.backtest.progress import Progress
 from balancer.controller import Settings
 from cluster_model import InputError
 
@@ -49,15 +53,28 @@ def handmade(spark: SparkSession, tasks: int = 3) -> Handmade:
     return Handmade(spark, s, log, HOURS, tasks=tasks, missing=(7,))
 
 
-def replayed(spark: SparkSession, tasks: int = 3) -> BacktestResult:
+def replayed(
+    spark: SparkSession, tasks: int = 3, progress: Progress | None = None
+) -> BacktestResult:
     return backtest(
-        handmade(spark, tasks), configurations(), first_ms=0, end_ms=HOURS * HOUR_MS, price=0.01
+        handmade(spark, tasks),
+        configurations(),
+        first_ms=0,
+        end_ms=HOURS * HOUR_MS,
+        price=0.01,
+        progress=progress,
     )
 
 
 @pytest.fixture(scope="module")
-def result(spark: SparkSession) -> BacktestResult:
-    return replayed(spark)
+def said() -> list[tuple[str, int, int]]:
+    """What the replay of `result` told of its progress."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def result(spark: SparkSession, said: list[tuple[str, int, int]]) -> BacktestResult:
+    return replayed(spark, progress=lambda *of: said.append(of))
 
 
 def test_it_tells_what_each_configuration_would_have_done(result: BacktestResult) -> None:
@@ -108,6 +125,67 @@ def test_the_table_is_written_and_the_picture_drawn(result: BacktestResult, tmp_
         draw(result, tmp_path / "one.docx")
 
 
+def test_progress_is_told_in_windows(
+    result: BacktestResult, said: list[tuple[str, int, int]]
+) -> None:
+    for phase, total in (("replaying windows", 2 * HOURS), ("judging windows", HOURS)):
+        done = [count for of, count, _ in said if of == phase]
+        assert {whole for of, _, whole in said if of == phase} == {total}
+        assert done == sorted(done)
+        # an hour is missing, and datagrams may be lost
+        assert 0.5 * total < done[-1] <= total
+
+
+def test_the_moves_are_those_of_the_plans(result: BacktestResult, tmp_path: Path) -> None:
+    moves = list(result.moves())
+    for total in result.totals[1:]:
+        of = [m for m in moves if m.configuration == total.configuration]
+        assert sum(m.copied for m in of) == pytest.approx(total.bytes_moved)
+        # a plan of the last hour has not ended
+        assert 0 < len(of) <= total.actions
+        copies = [m for m in of if m.copied > 0]
+        assert all(m.source != m.destination for m in copies)
+        assert all(m.began_ms < m.ended_ms for m in copies)
+    result.save_moves(tmp_path / "moves.csv")
+    with (tmp_path / "moves.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == len(moves) > 0
+
+
+def test_copying_is_load_of_the_network_while_it_lasts(result: BacktestResult) -> None:
+    hour = HOUR_MS / 1000
+    for total in result.totals:
+        windows = result.by_name[0][total.configuration]
+        copied = sum(w.figures.copying * hour for w in windows)
+        # of the hour without loads nothing is judged
+        assert copied <= total.bytes_moved * (1 + 1e-9)
+        assert (copied > 0) == (total.bytes_moved > 0)
+
+
+def test_a_heat_map_has_every_broker_and_hour(result: BacktestResult, tmp_path: Path) -> None:
+    assert tuple(result.shares) == result.configurations
+    for name, of in result.shares.items():
+        assert of.share.shape == (6, HOURS)
+        assert np.isnan(of.share[:, 7]).all()
+        worst = {w.start_ms // HOUR_MS: w.figures.worst for w in result.by_name[0][name]}
+        for column, share in worst.items():
+            assert of.share[:, column].max() == pytest.approx(share)
+    for name in ("one.svg", "two.svg"):
+        draw_brokers(result, tmp_path / name)
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+    assert "careful" in (tmp_path / "one.svg").read_text()
+
+
+def test_several_seeds_show_the_spread(spark: SparkSession) -> None:
+    found = backtest(handmade(spark), configurations()[:1], first_ms=0, end_ms=8 * HOUR_MS, seeds=2)
+    assert found.configurations == ("history", "default", "default (seed 1)")
+    assert found.runs == {"default": ("default", "default (seed 1)")}
+    values = [t.overloaded_hours for t in found.totals[1:]]
+    of = spreads(found)["default"]["overloaded_hours"]
+    assert of == (sum(values) / 2, min(values), max(values))
+    (verdict,) = verdicts(found)
+    assert {verdict.better, verdict.other} == {"history", "default"}
+
+
 def test_it_is_the_same_in_whatever_parts(spark: SparkSession, result: BacktestResult) -> None:
     width = spark.conf.get("spark.sql.shuffle.partitions")
     try:
@@ -119,6 +197,9 @@ def test_it_is_the_same_in_whatever_parts(spark: SparkSession, result: BacktestR
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     assert other.to_json() == result.to_json()
     assert other.to_csv() == result.to_csv()
+    assert list(other.moves()) == list(result.moves())
+    for name, of in result.shares.items():
+        np.testing.assert_array_equal(of.share, other.shares[name].share)
 
 
 def test_it_is_the_same_on_executors_of_their_own(result: BacktestResult, tmp_path: Path) -> None:
@@ -143,6 +224,7 @@ def test_it_is_the_same_on_executors_of_their_own(result: BacktestResult, tmp_pa
         ({"configurations": []}, "configurations none found"),
         ({"configurations": [Configuration("a"), Configuration("a")]}, "each name once"),
         ({"price": -1.0}, "price -1.0 found"),
+        ({"seeds": 0}, "0 seeds found, at least 1"),
         ({"limit": 0.0}, "limit 0.0 found, a share above 0"),
         ({"goals": {"goals": ["BrokerSetAwareness"]}}, "the snapshot has no broker sets"),
     ],

@@ -176,7 +176,19 @@ def history_tables() -> dict[str, RenderableType]:
     return {
         "careful-with-a-long-name": table(result),
         "1 and 1 other": costs(model),
-        "network_out": errors((ForecastError("network_out", 24, 0.1, 0.2),)),
+        "network_out": errors(
+            (
+                ForecastError(
+                    "network_out",
+                    24,
+                    0.1,
+                    0.2,
+                    {"mean": 0.3, "yesterday's peak": 0.4},
+                    {"mean": 0.3, "yesterday's peak": 0.4},
+                    {"daily": "daily, week"},
+                ),
+            )
+        ),
     }
 
 

@@ -30,10 +30,14 @@ from balancer.autoscaling.parameters import AutoscalingParameters
 from balancer.autoscaling.policies import POLICIES
 from balancer.autoscaling.repairing import RepairPolicy
 from balancer.autoscaling.replicas import KubernetesSettings, ProcessSettings, ScalingLimits
+from balancer.backtest import AdviceParameters
+from cluster_model.history.smoothing import ForecastParameters
 from metrics_reporter.documents import parse_yaml
 
 DOCS = Path(__file__).parents[2] / "docs"
-TASKS, GROUPS = DOCS / "stateful-tasks.md", DOCS / "consumer-groups.md"
+TASKS, GROUPS, HISTORY = (
+    DOCS / f"{page}.md" for page in ("stateful-tasks", "consumer-groups", "history")
+)
 
 
 def rows(page: Path, header: str) -> list[list[str]]:
@@ -93,6 +97,21 @@ def test_a_table_lists_the_tunable_numbers(record: Any) -> None:
         stated = [parse_yaml(value) for value in values.split(",")]
         named |= dict(zip(re.findall(r"`(\w+)`", names), stated, strict=True))
     assert named == defaults(record)
+
+
+@pytest.mark.parametrize(
+    ("header", "record"),
+    [
+        ("parameter of a forecast", ForecastParameters),
+        ("parameter of advice", AdviceParameters),
+    ],
+)
+def test_a_table_lists_the_parameters_of_the_history(header: str, record: Any) -> None:
+    named = {name.strip("`"): value for name, value, _ in rows(HISTORY, header)}
+    assert named == {
+        f.name: f"{f.default:g}" if isinstance(f.default, float) else str(f.default)
+        for f in fields(record)
+    }
 
 
 def test_every_policy_is_in_the_table() -> None:

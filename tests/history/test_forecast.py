@@ -1,15 +1,17 @@
-"""Forecasts recover a known rhythm and trend, and state the errors that they made."""
+"""Forecasts on Spark recover a known rhythm, in local time, and state the errors they made."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import date
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from cluster_model.history.errors import HistoryError
-from cluster_model.history.forecast import forecast_loads, predict
+from cluster_model.history.forecast import Calendar, Forecast, forecast_loads
+from cluster_model.history.smoothing import BASELINES, ForecastParameters
 from cluster_model.history.statistics import HOUR_MS
 
 MONDAY = 1_700_438_400_000
@@ -17,46 +19,17 @@ FIRST = MONDAY // HOUR_MS
 SCHEMA = "start_ms long, topic string, partition long, leader array<double>, follower array<double>"
 
 
-@settings(max_examples=50, deadline=None)
-@given(
-    st.integers(0, 2**32 - 1),
-    st.sampled_from([1, 24, 168]),
-    st.integers(0, 500),
-    st.floats(0, 0.5),
-    st.floats(0, 0.3),
-)
-def test_a_pattern_with_a_line_is_continued_exactly(
-    seed: int, cycle: int, begin: int, slope: float, missing: float
-) -> None:
-    rng = np.random.default_rng(seed)
-    pattern = rng.uniform(10, 20, (2, cycle, 3))
-    hours = np.arange(begin, begin + 4 * max(cycle, 24))
-    true = pattern[:, hours % cycle] + slope * (hours - begin)[None, :, None] / 24
-    known, later = true[:, :-30].copy(), true[:, -30:]
-    # Of each place in the pattern at least the first two are known.
-    known[:, 2 * max(cycle, 24) :][rng.random(known[:, 2 * max(cycle, 24) :].shape) < missing] = (
-        np.nan
-    )
-    np.testing.assert_allclose(predict(known, begin, hours[-30:]), later, rtol=1e-6)
-
-
-def test_what_is_hardly_known_is_forecast_by_its_mean() -> None:
-    series = np.full((2, 30, 1), np.nan)
-    series[0, 3:5, 0] = 2.0, 4.0
-    found = predict(series, FIRST, np.array([FIRST + 40]))
-    assert found[0, 0, 0] == 3.0
-    assert np.isnan(found[1, 0, 0])
-
-
-def test_forecasts_are_never_below_zero() -> None:
-    falling = np.linspace(100.0, 0.0, 96)[None, :, None]
-    assert predict(falling, FIRST, np.array([FIRST + 500])).tolist() == [[[0.0]]]
+def same(one: Forecast, other: Forecast) -> None:
+    assert one.topic == other.topic
+    for name in ("partition", "leader", "follower", "leader_low", "leader_high"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    assert [repr(e) for e in one.errors] == [repr(e) for e in other.errors]
 
 
 def test_the_week_ahead_and_the_error_of_the_last_one(spark: SparkSession) -> None:
     hours = np.arange(4 * 168)
     weekly = np.random.default_rng(2).uniform(50, 100, 168)
-    rhythm = weekly[hours % 168] + hours / 24
+    rhythm = weekly[hours % 168]
     halves = [
         (MONDAY + int(h) * HOUR_MS + half, "a", p, [float(x) * (p + 1) + d, 1.0], [0.0, 2.0])
         for h, x in zip(hours, rhythm, strict=True)
@@ -68,16 +41,59 @@ def test_the_week_ahead_and_the_error_of_the_last_one(spark: SparkSession) -> No
     found = forecast_loads(loads, ("cpu", "disk"), (MONDAY, end), 168 * HOUR_MS)
     assert found.topic == ("a", "a", "a")
     assert found.partition.tolist() == [0, 1, 2]
-    ahead = weekly + (len(hours) + np.arange(168)) / 24
-    np.testing.assert_allclose(found.leader[:, 0], ahead.max() * np.array([1, 2, 3]))
+    np.testing.assert_allclose(found.leader[:, 0], weekly.max() * np.array([1, 2, 3]))
+    np.testing.assert_allclose(found.leader_low[:, 0], found.leader[:, 0])
     np.testing.assert_allclose(found.leader[:, 1], 1.0)
     np.testing.assert_allclose(found.follower, [[0.0, 2.0]] * 3, atol=1e-9)
     cpu, disk = found.errors
-    assert (cpu.hours, cpu.resource) == (168, "cpu")
+    assert (cpu.hours, cpu.resource) == (20 * 24, "cpu")
     assert cpu.wape < 1e-9
-    late, early = rhythm[-168:], rhythm[:-168]
-    np.testing.assert_allclose(cpu.wape_of_mean, np.abs(early.mean() - late).sum() / late.sum())
+    assert cpu.methods == {"weekly": "last week"} or cpu.methods["weekly"].startswith("weekly")
+    assert set(cpu.baselines) == set(cpu.baselines_of_peaks) == set(BASELINES)
+    assert cpu.baselines["yesterday"] > 0.1
+    assert cpu.baselines["last week"] < 1e-9
     assert disk.wape < 1e-9
+
+    width = spark.conf.get("spark.sql.shuffle.partitions")
+    try:
+        spark.conf.set("spark.sql.shuffle.partitions", "7")
+        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "50")
+        again = forecast_loads(loads, ("cpu", "disk"), (MONDAY, end), 168 * HOUR_MS)
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", str(width))
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    same(found, again)
 
     with pytest.raises(HistoryError, match="no loads between"):
         forecast_loads(loads.limit(0), ("cpu", "disk"), (MONDAY, end), HOUR_MS)
+
+
+def test_days_are_those_of_the_time_zone() -> None:
+    """Clocks in Berlin go forward on 26 March 2023, and back on 29 October."""
+    berlin = ForecastParameters(time_zone="Europe/Berlin")
+    for sunday, offset in ((1_679_788_800_000, 1), (1_698_537_600_000, -1)):
+        calendar = Calendar.of(berlin, (sunday - 24 * HOUR_MS, sunday + 24 * HOUR_MS))
+        steps = np.diff(calendar.place)
+        assert steps.sum() == 47 + offset
+        # the hour from 02:00 is skipped in March, and is there twice in October
+        assert steps[23 + 1] == 1 + offset
+        assert not calendar.holiday.any()
+
+
+def test_holidays_are_those_of_the_time_zone() -> None:
+    christmas = ForecastParameters(time_zone="Asia/Tokyo", holidays=(date(2023, 12, 25),))
+    first = 1_703_376_000_000  # 24 December, 00:00 UTC
+    calendar = Calendar.of(christmas, (first, first + 72 * HOUR_MS))
+    np.testing.assert_array_equal(np.flatnonzero(calendar.holiday), np.arange(15, 39))
+
+
+def test_only_the_last_days_are_learned_from() -> None:
+    calendar = Calendar.of(ForecastParameters(days=7), (MONDAY, MONDAY + 90 * 24 * HOUR_MS))
+    assert calendar.end - calendar.first == 7 * 24
+
+
+def test_an_unknown_time_zone_is_one_sentence() -> None:
+    for zone in ("Mars/Olympus", "", "../etc/passwd"):
+        parameters = replace(ForecastParameters(), time_zone=zone)
+        with pytest.raises(HistoryError, match="a name such as UTC or Europe/Berlin expected"):
+            Calendar.of(parameters, (MONDAY, MONDAY + HOUR_MS))
