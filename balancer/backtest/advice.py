@@ -98,7 +98,7 @@ class Advice:
     sizes
         For expected and for high loads.
     notes
-        What could not be told, and why.
+        What could not be computed, and why.
     """
 
     backtest: BacktestResult

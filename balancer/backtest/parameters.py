@@ -15,7 +15,7 @@ class AdviceParameters:
         Share of the most overloaded broker-hours that any configuration avoided; of those that
         avoid as much, the one that copies least is recommended.
     ahead
-        Days until the number of brokers is told.
+        How many days ahead the number of brokers is computed for.
     seconds
         Limit on the search for a number of brokers; None for none.
     days
@@ -33,7 +33,7 @@ class AdviceParameters:
     interval
         Share of these that an interval holds.
     horizon
-        Days ahead that a date is told for.
+        How many days ahead a date may be.
     seed
         Of the random histories.
     """

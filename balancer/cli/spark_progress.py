@@ -72,7 +72,7 @@ def _look(tracker: Any, tell: Any, over: threading.Event) -> None:
             found = [tracker.getJobInfo(job) for job in jobs]
             stages = [tracker.getStageInfo(s) for job in found if job for s in job.stageIds]
         except Exception:
-            # The session ends; whoever ended it reports.
+            # The session has ended; the code that ended it reports why.
             return
         known = [stage for stage in stages if stage]
         if known:

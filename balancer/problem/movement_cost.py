@@ -56,8 +56,8 @@ def movement_cost(placement: Placement, batch: Batch) -> Floats:
 def relative_cost(placement: Placement, batch: Batch, overhead: float) -> Floats:
     """(C,) cost in units of the mean replica, plus a fixed cost per action."""
     lead, _ = copy_cost(placement)
-    unit = float(lead.mean()) or 1.0
+    unit = float(lead.mean()) if len(lead) else 0.0
     cost = movement_cost(placement, batch)
-    cost /= unit
+    cost /= unit or 1.0
     cost += overhead
     return cost

@@ -165,8 +165,8 @@ def test_the_words_name_dates_and_numbers() -> None:
     assert first == ("a is recommended: 0 broker-hours above 80 % instead of 100, for 9 TB copied")
     assert growth[0].days is not None
     assert f"on {date_of(END_MS, growth[0].days)} at today's growth" in second
-    (told,) = advice.document()["growth"]
-    assert told["date"] == date_of(END_MS, told["days"])
+    (growth,) = advice.document()["growth"]
+    assert growth["date"] == date_of(END_MS, growth["days"])
     assert date_of(END_MS, 31.5) == "2026-02-01"
     full = replace(advice, growth=growth_of(*days_of(), ("disk",), CAPACITY / 9))
     assert sentences(full)[1] == "disk: above 80 % of the capacity already"

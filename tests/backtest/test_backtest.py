@@ -68,7 +68,7 @@ def replayed(
 
 @pytest.fixture(scope="module")
 def said() -> list[tuple[str, int, int]]:
-    """What the replay of `result` told of its progress."""
+    """What the replay of `result` reported of its progress."""
     return []
 
 

@@ -139,6 +139,9 @@ class _Busy:
     def supervise(self) -> None:
         self.supervised += 1
 
+    def stop(self) -> None:
+        """Nothing is planned here."""
+
     def finish(self) -> bool:
         self.finished += 1
         return False
