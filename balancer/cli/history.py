@@ -125,6 +125,11 @@ def archive(
     """
     if metadata is None and capacity is not None and on_command_line(context, "capacity"):
         raise CommandError("--capacity found, together with --metadata expected")
+    if master is not None and master.startswith("sc://"):
+        raise CommandError(
+            f"--master: {master} found; archiving needs a driver of its own: local[*], "
+            "spark://..., yarn or k8s://... expected"
+        )
     check_outputs(
         {"--capacity": capacity, "--command-config": command_config},
         {"ARCHIVE": Path(archive), "--metadata": metadata},

@@ -30,7 +30,8 @@ Master = Annotated[
         metavar="MASTER",
         rich_help_panel=SPARK,
         help="Where Spark runs: local[*] (all of this machine, unless Spark's own "
-        "configuration says otherwise), local[4], spark://..., yarn, k8s://...",
+        "configuration says otherwise), local[4], spark://..., yarn, k8s://...; or a server of "
+        "Spark Connect, sc://HOST:PORT.",
     ),
 ]
 Properties = Annotated[

@@ -436,7 +436,7 @@ def _rows(spark: SparkSession, store: Store, days: Sequence[tuple[str, str]]) ->
         table = spark.read.format("delta").load(store.at(MESSAGES)).where(chosen)
         # A table that was last written before a metric existed has no column for it.
         missing = (k for k in DECODED.fields if k.name not in table.columns)
-        table = table.withColumns({k.name: f.lit(None).cast(k.dataType) for k in missing})
+        table = table.select("*", *(f.lit(None).cast(k.dataType).alias(k.name) for k in missing))
         table = table.select(*columns)
         if not plain:
             return table

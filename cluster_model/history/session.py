@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyspark
 from py4j.protocol import Py4JJavaError
@@ -52,6 +54,12 @@ _DELTA = {
     # Tasks that read a table's log; 50 by default, for tables of millions of files.
     "spark.databricks.delta.snapshotPartitions": "4",
 }
+# Start of the address of a server of Spark Connect, and what is set there for our session.
+_REMOTE = "sc://"
+_REMOTE_PORT = 15002
+# Seconds in which such a server has to accept a connection.
+_REACHED_SECONDS = 10.0
+_OF_SESSIONS = ("spark.sql.session.timeZone", "spark.sql.execution.arrow.pyspark.enabled")
 # A session with a local master is accessible only from this machine.
 _LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
@@ -71,7 +79,8 @@ def spark_session(
     ----------
     master
         For example ``"local[*]"``, which is also the default if Spark's own configuration
-        names none.
+        names none; ``"sc://HOST:PORT"`` for a server of Spark Connect, which has to have what
+        is read (the connector, Delta Lake) itself.
     kafka
         Whether topics will be read. Spark then fetches its Kafka connector from Maven
         Central, once, or from the repository in ``spark.jars.ivySettings`` or Spark's
@@ -94,9 +103,11 @@ def spark_session(
 
         spark = spark_session("local[*]", kafka=True, config={"spark.driver.memory": "4g"})
     """
+    config = config or {}
+    if master is not None and master.startswith(_REMOTE):
+        return _remote(master, config)
     if SparkContext._active_spark_context is None:
         require_java()
-    config = config or {}
     packages = _packages(kafka, delta, config)
     options = {**_DEFAULTS, **(_repository(config) if packages else {}), **config}
     if delta:
@@ -114,6 +125,40 @@ def spark_session(
     os.environ.setdefault("PYSPARK_PYTHON", options.get("spark.pyspark.python", sys.executable))
     spark = _started(options, packages)
     ship_code(spark)
+    return spark
+
+
+def _remote(address: str, config: Mapping[str, str]) -> SparkSession:
+    """A session of a server of Spark Connect.
+
+    Raises
+    ------
+    HistoryError
+        If the client's packages are missing, or the server does not answer.
+    """
+    # The client would try for ten minutes.
+    parts = urlsplit(address)
+    try:
+        host, port = parts.hostname or "", parts.port or _REMOTE_PORT
+        socket.create_connection((host, port), _REACHED_SECONDS).close()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise HistoryError(
+            f"Spark Connect: no server at {address} ({reason}), sc://HOST:PORT of one expected"
+        ) from None
+    try:
+        builder = SparkSession.builder.remote(address)
+        options = {name: _DEFAULTS[name] for name in _OF_SESSIONS} | dict(config)
+        for name, value in options.items():
+            builder = builder.config(name, value)
+        spark = builder.getOrCreate()
+        ship_code(spark)
+    except ImportError as error:
+        raise MissingSparkError(
+            f"Spark Connect: {error.name} is not installed: pip install 'counterpoise[connect]'"
+        ) from None
+    except PySparkException as error:
+        raise HistoryError(f"Spark Connect at {address}: {sentence(error)}") from None
     return spark
 
 
@@ -139,6 +184,11 @@ def delta_artifact() -> str:
     return f"io.delta:delta-spark{suffix}_2.13:{found}"
 
 
+def is_remote(spark: SparkSession) -> bool:
+    """Whether the driver is elsewhere, and reached by Spark Connect."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
 def ship_code(spark: SparkSession) -> None:
     """Send our packages, as installed here, to the executors of a session; once is enough.
 
@@ -146,6 +196,9 @@ def ship_code(spark: SparkSession) -> None:
     them, or ``--archives`` with an environment in which ``counterpoise`` is installed.
     """
     archive = _archive()
+    if is_remote(spark):
+        spark.addArtifacts(str(archive), pyfile=True)
+        return
     if any(Path(name).name == archive.name for name in spark.sparkContext.listFiles):
         return
     spark.sparkContext.addPyFile(str(archive))

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
-from pyspark.sql import SparkSession
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from cluster_model.history.session import is_remote
+
+
+class _Files(Protocol):
+    """What a store does with full paths."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def names(self, path: str) -> list[str]: ...
+
+    def delete(self, path: str) -> None: ...
 
 
 class Store:
@@ -19,10 +32,10 @@ class Store:
     """
 
     def __init__(self, spark: SparkSession, root: str) -> None:
-        context: Any = spark.sparkContext
         self.root = root.rstrip("/") or "/"
-        self._path = context._jvm.org.apache.hadoop.fs.Path
-        self._files = self._path(self.root).getFileSystem(context._jsc.hadoopConfiguration())
+        self._files: _Files = (
+            _ByDataFrames(spark) if is_remote(spark) else _Hadoop(spark, self.root)
+        )
 
     def at(self, path: str) -> str:
         """The full path, in Spark's form."""
@@ -30,18 +43,68 @@ class Store:
 
     def exists(self, path: str = "") -> bool:
         """Whether the file or directory exists."""
-        return bool(self._files.exists(self._at(path)))
+        return self._files.exists(self.at(path))
 
     def names(self, path: str = "") -> list[str]:
-        """Names of directories and files in a directory, sorted; none if it does not exist."""
-        if not self.exists(path):
-            return []
-        found = self._files.listStatus(self._at(path))
+        """Names of directories and files in a directory, sorted; none if it does not exist.
+
+        With Spark Connect, those that hold no file are left out, and those that Spark takes for
+        hidden.
+        """
+        return self._files.names(self.at(path)) if self.exists(path) else []
+
+    def delete(self, path: str) -> None:
+        """Remove a directory with its contents, if it exists; with Spark Connect, its contents."""
+        if self.exists(path):
+            self._files.delete(self.at(path))
+
+
+class _Hadoop:
+    """By Hadoop's file system in the JVM of the driver."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        context: Any = spark.sparkContext
+        self._path = context._jvm.org.apache.hadoop.fs.Path
+        self._files = self._path(root).getFileSystem(context._jsc.hadoopConfiguration())
+
+    def exists(self, path: str) -> bool:
+        return bool(self._files.exists(self._path(path)))
+
+    def names(self, path: str) -> list[str]:
+        found = self._files.listStatus(self._path(path))
         return sorted(status.getPath().getName() for status in found)
 
     def delete(self, path: str) -> None:
-        """Remove a directory with its contents, if it exists."""
-        self._files.delete(self._at(path), True)
+        self._files.delete(self._path(path), True)
 
-    def _at(self, path: str) -> Any:
-        return self._path(self.at(path))
+
+class _ByDataFrames:
+    """By reading and writing, where the driver is elsewhere."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def exists(self, path: str) -> bool:
+        try:
+            _ = self._listed(path).schema
+        except AnalysisException as error:
+            if error.getCondition() == "PATH_NOT_FOUND":
+                return False
+            raise
+        return True
+
+    def names(self, path: str) -> list[str]:
+        # What Spark states is absolute, with the scheme of its file system.
+        end = f"{path.partition(':')[2] or path}/"
+        found = {
+            row.path.partition(end)[2].partition("/")[0] for row in self._listed(path).collect()
+        }
+        return sorted(found - {""})
+
+    def delete(self, path: str) -> None:
+        self._spark.sql("SELECT '' AS value WHERE false").write.mode("overwrite").text(path)
+
+    def _listed(self, path: str) -> DataFrame:
+        """The files below a directory; their contents are not read."""
+        read = self._spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+        return read.load(path).select("path")
