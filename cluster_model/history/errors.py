@@ -16,8 +16,17 @@ class MissingSparkError(HistoryError, ImportError):
 
 
 def sentence(error: BaseException) -> str:
-    """The first line of an exception's message, or its last cause."""
+    """The first line of an exception's message, or its last cause.
+
+    Examples
+    --------
+    >>> sentence(ValueError("An error occurred while calling o7.x.\\n: java.io.IOException: no"))
+    'no'
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if lines and lines[0].startswith("An error occurred while calling") and len(lines) > 1:
+        # what py4j puts before an exception of Java
+        lines = [lines[1].removeprefix(": "), *lines[2:]]
     causes = [line for line in lines if line.startswith("Caused by:")]
     reported = (causes[-1:] or lines[:1] or [type(error).__name__])[0]
     reported = re.sub(r"^(Caused by: )?([\w$]+\.)+[\w$]*(Exception|Error): ", "", reported)

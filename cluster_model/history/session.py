@@ -116,7 +116,7 @@ def spark_session(
         options[_EXTENSIONS] = ",".join(dict.fromkeys(filter(None, extensions)))
     if master is not None:
         options["spark.master"] = master
-    if options.get("spark.master", "local").startswith("local"):
+    if options.get("spark.master", configured_master()).startswith("local"):
         options = {**_LOCAL, **options}
     if packages:
         asked = config.get("spark.jars.packages")
@@ -126,6 +126,18 @@ def spark_session(
     spark = _started(options, packages)
     ship_code(spark)
     return spark
+
+
+def configured_master() -> str:
+    """The master that Spark's own configuration names; ``local[*]`` if it names none."""
+    submitted = re.findall(r"--master[= ](\S+)", os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    home = os.environ.get("SPARK_HOME", "")
+    directory = os.environ.get("SPARK_CONF_DIR") or (str(Path(home, "conf")) if home else None)
+    defaults = None if directory is None else Path(directory, "spark-defaults.conf")
+    text = defaults.read_text() if defaults is not None and defaults.is_file() else ""
+    stated = re.findall(r"(?m)^\s*spark\.master[\s=:]+(\S+)", text)
+    found = [*stated, *submitted]
+    return found[-1] if found else "local[*]"
 
 
 def _remote(address: str, config: Mapping[str, str]) -> SparkSession:

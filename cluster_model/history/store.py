@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
+from cluster_model.history.errors import HistoryError, sentence
 from cluster_model.history.session import is_remote
 
 
@@ -65,17 +69,36 @@ class _Hadoop:
     def __init__(self, spark: SparkSession, root: str) -> None:
         context: Any = spark.sparkContext
         self._path = context._jvm.org.apache.hadoop.fs.Path
-        self._files = self._path(root).getFileSystem(context._jsc.hadoopConfiguration())
+        with _sentences(root):
+            self._files = self._path(root).getFileSystem(context._jsc.hadoopConfiguration())
 
     def exists(self, path: str) -> bool:
-        return bool(self._files.exists(self._path(path)))
+        with _sentences(path):
+            return bool(self._files.exists(self._path(path)))
 
     def names(self, path: str) -> list[str]:
-        found = self._files.listStatus(self._path(path))
-        return sorted(status.getPath().getName() for status in found)
+        with _sentences(path):
+            found = self._files.listStatus(self._path(path))
+            return sorted(status.getPath().getName() for status in found)
 
     def delete(self, path: str) -> None:
-        self._files.delete(self._path(path), True)
+        with _sentences(path):
+            self._files.delete(self._path(path), True)
+
+
+@contextmanager
+def _sentences(path: str) -> Iterator[None]:
+    """Turn errors of Hadoop's file systems into one sentence with the path."""
+    try:
+        yield
+    except Py4JJavaError as error:
+        reported = sentence(error)
+        if "Class " in reported and reported.endswith(" not found"):
+            reported += (
+                "; the jar of this file system is missing, such as by --conf "
+                "spark.jars.packages=org.apache.hadoop:hadoop-aws:3.4.1"
+            )
+        raise HistoryError(f"{path}: {reported}") from None
 
 
 class _ByDataFrames:

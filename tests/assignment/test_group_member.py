@@ -642,6 +642,41 @@ def test_a_start_is_tried_again_while_brokers_are_away(
     task.close()
 
 
+@pytest.mark.parametrize("code", ["_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"])
+def test_a_start_that_another_one_shut_out_is_made_again_with_another_client(
+    tmp_path: Path, executor: ThreadPoolExecutor, code: str
+) -> None:
+    """As by a member that was stuck, which begins before it learns that it has lost the task."""
+    calls: list[str] = []
+
+    class ShutOutWriter(StubWriter):
+        def begin(self, deadline: float) -> None:
+            calls.append("begin")
+            if calls.count("begin") <= 2:
+                error = getattr(confluent_kafka.KafkaError, code)
+                raise confluent_kafka.KafkaException(confluent_kafka.KafkaError(error))
+
+        def renew(self) -> None:
+            calls.append("renew")
+
+    class Reader(StubReader):
+        def end(self, partition: int, timeout: float) -> int:
+            return 7
+
+    configs = configured(tmp_path)
+    changelog: Any = Reader(Broker(), configs.changelog_topic)
+    writer: Any = ShutOutWriter(Broker())
+    store, may = StateStore(tmp_path / "0_0"), iter([True, False, True, True])
+    task = tasks.ActiveTask(
+        configs, FIRST, "p", store, writer, changelog, WordCount(), executor, lambda: next(may)
+    )
+    while (end := task.restored_up_to()) is None:
+        time.sleep(0.01)
+    assert (end, list(may)) == (7, [])
+    assert calls == ["begin", "renew", "begin", "renew", "begin"]
+    task.close()
+
+
 def test_a_start_that_kafka_refuses_is_not_tried_again(
     tmp_path: Path, executor: ThreadPoolExecutor
 ) -> None:

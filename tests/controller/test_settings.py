@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from balancer.controller import Settings, SettingsError, load_settings
+from balancer.controller.settings import as_settings
 from balancer.execution import Limits
 
 
@@ -84,7 +86,10 @@ def test_a_missing_file_is_reported(tmp_path: Path) -> None:
 
 def test_the_settings_of_the_guide_are_settings(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "controller.md").read_text()
-    (block,) = re.findall(r"(?ms)^```yaml\n(.*?)^```$", page)
+    # the first is a whole file, the others show one setting
+    block, *parts = re.findall(r"(?ms)^```yaml\n(.*?)^```$", page)
+    for part in parts:
+        as_settings(yaml.safe_load(part))
     file = tmp_path / "settings.yaml"
     file.write_text(block)
     settings = load_settings(file)

@@ -63,6 +63,10 @@ def test_mistakes_are_reported_in_one_line(spark: SparkSession, tmp_path: Path) 
     assert "no directory 'messages' found" in mistake("expire", tmp_path / "no", "--keep-days", "1")
     assert "--conf: 'x' found, NAME=VALUE" in mistake("compact", tmp_path, "--conf", "x")
     assert "--file-size: 'x' found" in mistake("compact", tmp_path, "--file-size", "x")
+    unknown = mistake("compact", "s3a://bucket/archive")
+    assert "s3a://bucket/archive: Class org.apache.hadoop.fs.s3a.S3AFileSystem not" in unknown
+    assert "spark.jars.packages=org.apache.hadoop:hadoop-aws" in unknown
+    assert "No FileSystem for scheme" in mistake("compact", "no://bucket/archive")
     topic = ("--bootstrap-server", "localhost:1", "--metrics-topic", "t")
     assert "no Kafka connector" in mistake("archive", tmp_path, *topic)
     assert "together with --metadata" in mistake("archive", tmp_path, *topic, "--capacity", "x")

@@ -13,7 +13,13 @@ from pyspark.sql import SparkSession
 
 from cluster_model.history import session
 from cluster_model.history.errors import HistoryError, MissingSparkError
-from cluster_model.history.session import PACKAGES, require_java, ship_code, spark_session
+from cluster_model.history.session import (
+    PACKAGES,
+    configured_master,
+    require_java,
+    ship_code,
+    spark_session,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -74,6 +80,27 @@ print(all("counterpoise-" in r["where"] for r in where))
     done = python(script, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.splitlines() == ["[4.5, 4.5, 4.5, 4.5]", "True"]
+
+
+def test_the_master_of_sparks_own_configuration_counts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A driver of executors elsewhere must not listen on this machine's own address alone."""
+    for name in ("SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_SUBMIT_ARGS"):
+        monkeypatch.delenv(name, raising=False)
+    assert configured_master() == "local[*]"
+    (tmp_path / "conf").mkdir()
+    defaults = tmp_path / "conf" / "spark-defaults.conf"
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    assert configured_master() == "local[*]"
+    defaults.write_text("# spark.master local\nspark.masters no\n spark.master\tspark://a:7077\n")
+    assert configured_master() == "spark://a:7077"
+    defaults.write_text("spark.master=yarn\n")
+    monkeypatch.setenv("SPARK_HOME", "/nowhere")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(defaults.parent))
+    assert configured_master() == "yarn"
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master k8s://b pyspark-shell")
+    assert configured_master() == "k8s://b"
 
 
 def test_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

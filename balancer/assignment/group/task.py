@@ -64,12 +64,16 @@ class Writer:
     """
 
     def __init__(self, configs: GroupConfigs, task: TaskId) -> None:
-        self._topic = configs.changelog_topic
+        self._configs, self._task = configs, task
+        self._open()
+
+    def _open(self) -> None:
+        configs = self._configs
         self.producer: Any = create(
             "Producer",
             {
                 "bootstrap.servers": configs.bootstrap_servers,
-                "transactional.id": configs.transactional_id(task),
+                "transactional.id": configs.transactional_id(self._task),
                 "transaction.timeout.ms": configs.transaction_timeout_ms,
                 "linger.ms": 0,
                 # Errors are raised.
@@ -80,9 +84,14 @@ class Writer:
 
     def begin(self, deadline: float) -> None:
         """End the predecessor's transaction, and refuse all that it writes from now on."""
-        self.producer.list_topics(self._topic, _left(deadline))
+        self.producer.list_topics(self._configs.changelog_topic, _left(deadline))
         time.sleep(max(self._connected_at - time.monotonic(), 0))
         self.producer.init_transactions(_left(deadline))
+
+    def renew(self) -> None:
+        """Replace the client, which another one has shut out for good."""
+        self.close()
+        self._open()
 
     def close(self) -> None:
         """Close the client, which may take a moment."""
@@ -158,16 +167,22 @@ class ActiveTask:
         None if this member has lost the task: what is shut out would be the rightful owner.
         """
         deadline = time.monotonic() + self._configs.task_timeout_ms / 1000
-        begun = False
+        begun = shut_out = False
         while True:
             try:
+                if shut_out:
+                    shut_out = False
+                    self._writer.renew()
                 if not begun and self._may_begin():
                     self._writer.begin(deadline)
                     begun = True
                 if begun:
                     return self._changelog.end(self.task.partition, _left(deadline))
             except kafka().KafkaException as error:
-                if time.monotonic() > deadline or not _may_pass(error.args[0]):
+                # A member that was stuck may begin at the same time, before it learns that it has
+                # lost the task.
+                shut_out = _shut_out(error.args[0])
+                if time.monotonic() > deadline or not (shut_out or _may_pass(error.args[0])):
                     raise
             if self._closed.wait(_LOOK_AGAIN_SECONDS) or time.monotonic() > deadline:
                 return None
@@ -307,7 +322,7 @@ class ActiveTask:
             producer.commit_transaction(_left(deadline))
         except module.KafkaException as error:
             code = error.args[0]
-            if code.code() in (module.KafkaError._FENCED, module.KafkaError.INVALID_PRODUCER_EPOCH):
+            if _shut_out(code):
                 raise Fenced from None
             kind = Unanswered if passing(code) else GroupError
             raise kind(f"task {self.task}: cannot commit: {reason(error)}") from None
@@ -368,6 +383,12 @@ def _may_pass(error: Any) -> bool:
     codes = kafka().KafkaError
     unknown = codes._UNKNOWN_PARTITION, codes._UNKNOWN_TOPIC, codes.UNKNOWN_TOPIC_OR_PART
     return passing(error) or error.code() in unknown
+
+
+def _shut_out(error: Any) -> bool:
+    """Whether another producer of the task has begun."""
+    codes = kafka().KafkaError
+    return error.code() in (codes._FENCED, codes.INVALID_PRODUCER_EPOCH, codes.PRODUCER_FENCED)
 
 
 def _left(deadline: float) -> float:
