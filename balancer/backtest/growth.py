@@ -183,9 +183,9 @@ def growth_of(
                 growth_high=float(growth_high),
                 load_ahead=max(0.0, float(level[0] + slope[0] * p.ahead)),
                 load_ahead_high=max(0.0, float(np.quantile(later, 1 - tail))),
-                days=_told(_days(room - level[0], slope[0]), p),
-                days_low=_told(low, p),
-                days_high=_told(high, p),
+                days=_within_horizon(_days(room - level[0], slope[0]), p),
+                days_low=_within_horizon(low, p),
+                days_high=_within_horizon(high, p),
             )
         )
     return tuple(found)
@@ -245,5 +245,5 @@ def _days(room: float, slope: float) -> float:
     return room / slope if slope > 0 else math.inf
 
 
-def _told(days: float, parameters: AdviceParameters) -> float | None:
+def _within_horizon(days: float, parameters: AdviceParameters) -> float | None:
     return days if days <= parameters.horizon else None

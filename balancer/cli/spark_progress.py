@@ -33,7 +33,7 @@ def spark_working(what: str, spark: SparkSession) -> Iterator[ReportProgress]:
     with working(what, every=_LOG) as report:
         over, better = threading.Event(), threading.Event()
 
-        def tell(job: int, done: int, total: int) -> None:
+        def show(job: int, done: int, total: int) -> None:
             if total and not better.is_set():
                 report(f"tasks of step {job}", done, total)
 
@@ -43,10 +43,10 @@ def spark_working(what: str, spark: SparkSession) -> Iterator[ReportProgress]:
 
         tracker = _tracker(spark)
         if tracker is None:
-            with _told_by_connect(spark, tell):
+            with _watched_by_connect(spark, show):
                 yield own
             return
-        thread = threading.Thread(target=_look, args=(tracker, tell, over), daemon=True)
+        thread = threading.Thread(target=_look, args=(tracker, show, over), daemon=True)
         thread.start()
         try:
             yield own
@@ -64,7 +64,7 @@ def _tracker(spark: SparkSession) -> Any:
         return None
 
 
-def _look(tracker: Any, tell: Any, over: threading.Event) -> None:
+def _look(tracker: Any, show: Any, over: threading.Event) -> None:
     seen: dict[int, int] = {}
     while not over.wait(_LOOK):
         try:
@@ -78,11 +78,11 @@ def _look(tracker: Any, tell: Any, over: threading.Event) -> None:
         if known:
             step = seen.setdefault(jobs[0], len(seen) + 1)
             total = sum(stage.numTasks for stage in known)
-            tell(step, sum(stage.numCompletedTasks for stage in known), total)
+            show(step, sum(stage.numCompletedTasks for stage in known), total)
 
 
 @contextmanager
-def _told_by_connect(spark: SparkSession, tell: Any) -> Iterator[None]:
+def _watched_by_connect(spark: SparkSession, show: Any) -> Iterator[None]:
     seen: dict[str | None, int] = {}
 
     def handle(
@@ -91,7 +91,7 @@ def _told_by_connect(spark: SparkSession, tell: Any) -> Iterator[None]:
         known = list(stages or ())
         step = seen.setdefault(operation_id, len(seen) + 1)
         total = sum(stage.num_tasks for stage in known)
-        tell(step, sum(stage.num_completed_tasks for stage in known), total)
+        show(step, sum(stage.num_completed_tasks for stage in known), total)
 
     spark.registerProgressHandler(handle)
     try:

@@ -31,6 +31,8 @@ from cluster_model.snapshot import Bools, Floats, Ints
 _CHUNK = 32
 # Sums of errors are whole numbers of this part of a unit: the same in any order.
 _QUANTUM = 1024
+# Quanta in the larger of two parts of a sum, and the largest sum of one load that counts.
+_HALF, _LARGEST_SUM = 2**31, 2.0**62
 _SUMS = ("wrong", "load", "wrong_peak", "load_peak")
 _FORECASTS = ("peak", "low", "high")
 
@@ -276,27 +278,48 @@ def _errors(found: DataFrame, resources: int) -> _Errors:
             kind = _numbers(batch, "class").reshape(n, -1)[:, :resources].astype(np.int64)
             shape = (n, len(METHODS), 2 * resources)
             sums = [_numbers(batch, name).reshape(shape)[:, :, :resources] for name in _SUMS]
-            whole = np.rint(np.stack(sums) * _QUANTUM).astype(np.int64)
-            totals = np.zeros((len(_SUMS), resources, len(CLASSES), len(METHODS)), np.int64)
+            halves = np.concatenate(whole_halves(np.stack(sums)))
+            totals = np.zeros((len(halves), resources, len(CLASSES), len(METHODS)), np.int64)
             for i in range(resources):
                 for k in np.unique(kind[:, i]):
-                    totals[:, i, k] = whole[..., i][:, kind[:, i] == k].sum(axis=1)
+                    totals[:, i, k] = halves[..., i][:, kind[:, i] == k].sum(axis=1)
             there = np.zeros((resources, len(CLASSES)), np.bool_)
             there[np.arange(resources), kind] = True
             place = np.nonzero(np.repeat(there[:, :, None], len(METHODS), axis=2))
             yield pa.RecordBatch.from_arrays(
                 [*map(pa.array, place), *(pa.array(total[place]) for total in totals)],
-                names=["resource", "class", "method", *_SUMS],
+                names=[*keys, *halves_of],
             )
 
     keys = ("resource", "class", "method")
-    fields = ", ".join(f"{name} long" for name in (*keys, *_SUMS))
+    halves_of = [f"{name}_{half}" for half in ("high", "low") for name in _SUMS]
+    fields = ", ".join(f"{name} long" for name in (*keys, *halves_of))
     rows = found.mapInArrow(summed, fields).groupBy(*keys)
-    total = rows.agg(*(f.sum(f.col(name).cast("decimal(38,0)")).alias(name) for name in _SUMS))
+    total = rows.agg(*(f.sum(f.col(name).cast("decimal(38,0)")).alias(name) for name in halves_of))
+    n = len(_SUMS)
     return {
-        (row[0], row[1], row[2]): tuple(float(value) / _QUANTUM for value in row[3:])
+        (row[0], row[1], row[2]): tuple(
+            float(int(high) * _HALF + int(low)) / _QUANTUM
+            for high, low in zip(row[3 : 3 + n], row[3 + n :], strict=True)
+        )
         for row in total.collect()
     }
+
+
+def whole_halves(values: Floats) -> tuple[Ints, Ints]:
+    """Values of at least 0 in quanta, as multiples of 2^31 and the rest.
+
+    Sums of a million of each fit into 64 bits, and whole numbers add up to the same in any order.
+
+    Examples
+    --------
+    >>> high, low = whole_halves(np.array([0.5, 1e15, 1e300]))
+    >>> [(int(a) * 2**31 + int(b)) / 1024 for a, b in zip(high, low)]
+    [0.5, 1000000000000000.0, 4.611686018427388e+18]
+    """
+    quanta = np.minimum(values, _LARGEST_SUM) * _QUANTUM
+    high = np.floor(quanta / _HALF)
+    return high.astype(np.int64), np.rint(quanta - high * _HALF).astype(np.int64)
 
 
 def _chosen(sums: _Errors, resource: int, *, peaks: bool) -> dict[str, str]:

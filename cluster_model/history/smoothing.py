@@ -75,6 +75,9 @@ class ForecastParameters:
         A series is dying if its last day is below this share of the usual one,
     lowest
         and below this share of the lowest before.
+    most
+        How many times the largest known hour a forecast may be, and how many times a forecast its
+        correction: no reading may make it absurd.
     """
 
     time_zone: str = "UTC"
@@ -98,6 +101,7 @@ class ForecastParameters:
     drifting: float = 6.0
     dying: float = 0.5
     lowest: float = 0.95
+    most: float = 10.0
 
 
 class Backtested(NamedTuple):
@@ -258,7 +262,9 @@ class Days:
     def judged(self, forecasts: Floats) -> Backtested:
         """Compare the forecasts of past origins with what came; correct the present one by that."""
         mean = _divided(self._values.sum(axis=(0, 2)), self._known.sum(axis=(0, 2)))
-        f = _known_or(forecasts, mean)
+        top = self._parameters.most * np.fmax.reduce(np.fmax.reduce(self.x, axis=2), axis=0)
+        # nan where nothing is known
+        f = np.minimum(_known_or(forecasts, mean), top[:, None])
         past = len(self.origins) - 1
         shape = (past, *f.shape[1:])
         came = np.full(shape, np.nan)
@@ -280,6 +286,7 @@ class Days:
         # of horizons that had ended before the origin
         ended = [*np.maximum(np.arange(past) - self.length + 1, 0), past]
         corrected = np.stack([said[i] * self._correction(ratio[:n]) for i, n in enumerate(ended)])
+        corrected = np.minimum(corrected, top)
         wrong_peak = np.nansum(np.abs(corrected[:-1] - peak), axis=0)
         share = np.divide(
             peak, corrected[:-1], out=np.full_like(peak, np.nan), where=corrected[:-1] > 0
@@ -292,7 +299,7 @@ class Days:
             hours=f[-1],
             peak=corrected[-1],
             low=corrected[-1] * np.minimum(low, 1.0),
-            high=corrected[-1] * np.maximum(high, 1.0),
+            high=np.minimum(corrected[-1] * np.maximum(high, 1.0), np.maximum(top, corrected[-1])),
             wrong=wrong,
             wrong_peak=wrong_peak,
             load=load,
@@ -302,7 +309,8 @@ class Days:
     def _correction(self, ratio: Floats) -> Floats:
         """(E, S) the usual ratio of peaks to their forecasts, nearer to 1 if few are known."""
         count = (~np.isnan(ratio)).sum(axis=0)
-        usual = np.nan_to_num(_median(ratio), nan=1.0)
+        most = self._parameters.most
+        usual = np.clip(np.nan_to_num(_median(ratio), nan=1.0), 1 / most, most)
         found: Floats = usual ** (count / (count + self._parameters.corrections))
         return found
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.forecast import FAMILIES, compared, drawn, errors
+from cluster_model.history.forecast import whole_halves
 from cluster_model.history.smoothing import (
     BASELINES,
     CLASSES,
@@ -127,3 +128,30 @@ def test_baselines_are_what_they_are_called() -> None:
     np.testing.assert_allclose(found["yesterday"], past[-24:])
     np.testing.assert_allclose(found["last week"], past[-168:-144])
     np.testing.assert_allclose(found["yesterday's peak"], past[-24:].max())
+
+
+@pytest.mark.parametrize("ahead", [1, 24, 30, 14 * 24])
+def test_one_reading_makes_no_forecast_absurd(ahead: int) -> None:
+    """At most ten times the largest hour, whatever a method makes of it."""
+    parameters = ForecastParameters()
+    series = np.ones((1, 28 * 24, 1))
+    series[0, 400] = 1e18
+    days = Days(series, ahead, parameters)
+    for name, forecasts in days.methods():
+        found = days.judged(forecasts)
+        for value in (found.hours, found.peak, found.low, found.high):
+            assert np.isfinite(value).all(), name
+            assert (value <= parameters.most * 1e18).all(), name
+        assert (found.low <= found.peak).all(), name
+        assert (found.peak <= found.high).all(), name
+
+
+def test_sums_of_large_loads_are_exact_in_any_order() -> None:
+    """Of 10,000 partitions of 10 TB, over the hours of two weeks of tests."""
+    values = np.random.default_rng(1).uniform(0.9, 1.1, 10_000) * 1e13 * 14 * 24
+    high, low = (part.sum() for part in whole_halves(values))
+    exact = sum(round(v * 1024) for v in values.tolist())
+    assert abs(int(high) * 2**31 + int(low) - exact) <= len(values)
+    assert low < 2**63 - 1
+    shuffled = np.random.default_rng(2).permutation(values)
+    assert [part.sum() for part in whole_halves(shuffled)] == [high, low]
