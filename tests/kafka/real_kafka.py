@@ -209,7 +209,13 @@ class KafkaCluster:
         for i in self.broker_ids:
             shutil.rmtree(self.directory / f"data-{i}", ignore_errors=True)
 
-    def run_tool(self, main_class: str, *args: str | os.PathLike[str], check: bool = True) -> str:
+    def run_tool(
+        self,
+        main_class: str,
+        *args: str | os.PathLike[str],
+        check: bool = True,
+        of_files: bool = False,
+    ) -> str:
         """Run a command line tool against the cluster, and return what it printed.
 
         Parameters
@@ -218,6 +224,8 @@ class KafkaCluster:
             For example :data:`REASSIGN_PARTITIONS`; ``--bootstrap-server`` is added.
         check
             Whether to raise if the tool's exit code is not 0.
+        of_files
+            Whether the tool reads files, and takes no server.
 
         Raises
         ------
@@ -225,7 +233,8 @@ class KafkaCluster:
             With everything the tool printed.
         """
         command = self._command(main_class, "128m", "WARN")
-        command += ["--bootstrap-server", self.bootstrap, *(os.fspath(a) for a in args)]
+        server = [] if of_files else ["--bootstrap-server", self.bootstrap]
+        command += [*server, *(os.fspath(a) for a in args)]
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=START_SECONDS
         )

@@ -87,6 +87,7 @@ class Application:
     def __init__(self, cluster: KafkaCluster, name: str, directory: Path, ends: ExitStack) -> None:
         self.members: dict[int, Member] = {}
         self._directory, self._ends, self._servers = directory, ends, cluster.bootstrap
+        self._cluster = cluster
         self._topic = f"lines-{name}"
         self.configs = GroupConfigs(
             bootstrap_servers=self._servers,
@@ -153,8 +154,21 @@ class Application:
             pytest.fail(f"not all is processed: {self._said()}")
         checks = check(self.configs)
         if not all(c.correct for c in checks):
-            pytest.fail(f"{checks}: {self._said()}")
+            wrong = [c.partition for c in checks if not c.correct]
+            logs = "\n\n".join(self._log_of(p) for p in wrong)
+            pytest.fail(f"{checks}: {self._said()}\n\n{logs}")
         return checks
+
+    def _log_of(self, partition: int) -> str:
+        """What each broker has of a changelog: progress, and where transactions ended."""
+        name = f"{self.configs.changelog_topic}-{partition}"
+        said = []
+        for file in sorted(self._cluster.directory.glob(f"data-*/**/{name}/*.log")):
+            dump = ("org.apache.kafka.tools.DumpLogSegments", "--print-data-log", "--files", file)
+            lines = self._cluster.run_tool(*dump, check=False, of_files=True).splitlines()
+            kept = [line for line in lines if re.search(r"endTxnMarker|key: i|baseOffset", line)]
+            said.append("\n".join([str(file), *kept]))
+        return "\n".join(said)
 
     def _said(self) -> str:
         return "\n\n".join(f"member {n}\n{m.said()}" for n, m in self.members.items())
