@@ -102,12 +102,14 @@ def passing(error: Any) -> bool:
         codes.CONCURRENT_TRANSACTIONS,
         codes.COORDINATOR_LOAD_IN_PROGRESS,
         codes.COORDINATOR_NOT_AVAILABLE,
+        codes.FENCED_LEADER_EPOCH,
         codes.LEADER_NOT_AVAILABLE,
         codes.NETWORK_EXCEPTION,
         codes.NOT_COORDINATOR,
         codes.NOT_LEADER_FOR_PARTITION,
         codes.OFFSET_NOT_AVAILABLE,
         codes.REQUEST_TIMED_OUT,
+        codes.UNKNOWN_LEADER_EPOCH,
     )
 
 

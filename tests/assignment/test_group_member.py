@@ -386,6 +386,16 @@ def test_a_member_that_never_learns_of_the_generation_gives_up(
     task = running_task(configured(tmp_path, task_timeout_ms=2000), broker, WordCount(), executor)
     task.process([Record(None, b"a", 0, 0)])
     broker.generation = b"another"
+    written: list[bytes] = []
+
+    class CountingProducer(StubProducer):
+        def produce(
+            self, topic: str, value: bytes | None, key: bytes, *args: Any, **kw: Any
+        ) -> None:
+            written.append(key)
+            super().produce(topic, value, key, *args, **kw)
+
+    task._writer.producer = CountingProducer(broker)
     for _ in range(2):
         with pytest.raises(tasks.Outdated):
             task.commit(GENERATION)
@@ -393,6 +403,8 @@ def test_a_member_that_never_learns_of_the_generation_gives_up(
     with pytest.raises(GroupError, match="another generation for more than 2000 ms"):
         task.commit(GENERATION)
     assert broker.log == []
+    # Only the first attempt wrote state, which nobody may read.
+    assert written == [state_key(b"a"), INPUT_KEY]
 
 
 class Following:
@@ -594,7 +606,7 @@ def test_a_start_has_one_deadline(
 
     monkeypatch.setattr(tasks, "time", clock)
     monkeypatch.setattr(tasks, "create", lambda *_: SlowProducer())
-    configs = configured(tmp_path, task_timeout_ms=16_000)
+    configs = configured(tmp_path, task_timeout_ms=16_000, transaction_timeout_ms=16_000)
     writer = tasks.Writer(configs, FIRST)
     changelog: Any = SlowReader(Broker(), configs.changelog_topic)
     store = StateStore(tmp_path / "0_0")
@@ -642,11 +654,16 @@ def test_a_start_is_tried_again_while_brokers_are_away(
     task.close()
 
 
-@pytest.mark.parametrize("code", ["_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"])
-def test_a_start_that_another_one_shut_out_is_made_again_with_another_client(
+@pytest.mark.parametrize(
+    "code", ["_FENCED", "_TIMED_OUT", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"]
+)
+def test_a_start_that_was_shut_out_or_got_no_answer_is_made_again_with_another_client(
     tmp_path: Path, executor: ThreadPoolExecutor, code: str
 ) -> None:
-    """As by a member that was stuck, which begins before it learns that it has lost the task."""
+    """As by a member that was stuck, which begins before it learns that it has lost the task.
+
+    A client that was asked while a broker was away may never get its answer.
+    """
     calls: list[str] = []
 
     class ShutOutWriter(StubWriter):
@@ -899,7 +916,7 @@ def test_stopping_while_the_brokers_are_away_takes_one_deadline(
         copy.active.process([Record(None, b"a", partition, 0)])
     # All transactions are under way at the same time.
     host._drop(list(host._copies))
-    assert allowed == [configs.task_timeout_ms / 1000] * 8
+    assert allowed == [configs.transaction_timeout_ms / 1000] * 8
     assert (host._copies, broker.log) == ({}, [])
     host._directory.close()
 

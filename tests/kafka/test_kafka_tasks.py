@@ -388,12 +388,20 @@ def test_a_member_that_has_left_commits_nothing_even_if_nobody_has_its_tasks(
 def test_a_broker_that_is_away_for_a_while_costs_no_count(
     application: Application, cluster: KafkaCluster
 ) -> None:
+    topics = Topics(cluster.bootstrap)
     application.start(1)
     application.start(2)
     application.await_balance(1, 2)
+    changelog = application.configs.changelog_topic
+    assert topics.ends(changelog, range(PARTITIONS), 10) is not None
     cluster.kill(0)
     time.sleep(2)
     cluster.restart(0)
+    # Also a client that has known the leaders from before: without the ends no task moves.
+    deadline = time.monotonic() + 30
+    while topics.ends(changelog, range(PARTITIONS), 2) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
     application.await_balance(1, 2)
     application.finish()
 

@@ -50,14 +50,15 @@ class GroupConfigs(BaseModel):
         Time that the group waits for a member to join a rebalance, and the longest that a member
         may be busy between two polls.
     task_timeout_ms
-        Time within which a task must have started, and a transaction must have ended; otherwise
-        the member leaves with an error.
+        Time within which a task must have started, and have had an answer to its transactions;
+        otherwise the member leaves with an error.
     offsets_timeout_ms
         Time that the leader waits for the end offsets of the changelog; without them tasks stay
         where they are.
     transaction_timeout_ms
         Time after which the broker aborts the transaction of a member that is gone and whose
-        task nobody has taken over.
+        task nobody has taken over. A member waits no longer for the answer to a transaction, or
+        to the start of one.
     state_cleanup_delay_ms
         Age from which state on disk is deleted if the member has no copy of the task.
     batch_records
@@ -97,6 +98,11 @@ class GroupConfigs(BaseModel):
     def changelog_topic(self) -> str:
         """The compacted topic that holds every change of the state."""
         return f"{self.application_id}-{self.input_topic}-changelog"
+
+    @property
+    def answer_seconds(self) -> float:
+        """Longest time that a transaction, or the start of a task's client, waits for Kafka."""
+        return min(self.task_timeout_ms, self.transaction_timeout_ms) / 1000
 
     def transactional_id(self, task: object) -> str:
         """The id by which Kafka lets only one member at a time write for a task."""

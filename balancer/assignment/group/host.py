@@ -248,10 +248,10 @@ class Host:
     def _deactivate(self, tasks: Sequence[TaskId], *, commit: bool = True) -> None:
         """Stop processing tasks, and keep their state current from the changelog.
 
-        Together they take no longer than one task may.
+        Together they take no longer than one transaction may.
         """
         generation = self._generation() if commit else None
-        deadline = time.monotonic() + self._configs.task_timeout_ms / 1000
+        deadline = time.monotonic() + self._configs.answer_seconds
         ending: list[tuple[TaskId, Copy, ActiveTask, Future[None] | None]] = []
         for task in tasks:
             copy = self._copies[task]
@@ -345,7 +345,7 @@ class Host:
                     [Record(m.key(), m.value(), partition, m.offset()) for m in messages]
                 )
         generation = self._generation()
-        deadline = time.monotonic() + self._configs.task_timeout_ms / 1000
+        deadline = time.monotonic() + self._configs.answer_seconds
         due = [
             (task, copy, self._executor.submit(copy.active.commit, generation, deadline))
             for task, copy in self._copies.items()

@@ -167,22 +167,27 @@ class ActiveTask:
         None if this member has lost the task: what is shut out would be the rightful owner.
         """
         deadline = time.monotonic() + self._configs.task_timeout_ms / 1000
-        begun = shut_out = False
+        begun = unusable = False
         while True:
             try:
-                if shut_out:
-                    shut_out = False
+                if unusable:
+                    unusable = False
                     self._writer.renew()
                 if not begun and self._may_begin():
-                    self._writer.begin(deadline)
+                    self._writer.begin(
+                        min(deadline, time.monotonic() + self._configs.answer_seconds)
+                    )
                     begun = True
                 if begun:
                     return self._changelog.end(self.task.partition, _left(deadline))
             except kafka().KafkaException as error:
+                code = error.args[0]
                 # A member that was stuck may begin at the same time, before it learns that it has
-                # lost the task.
-                shut_out = _shut_out(error.args[0])
-                if time.monotonic() > deadline or not (shut_out or _may_pass(error.args[0])):
+                # lost the task. A client that got no answer while a broker was away may never get
+                # one.
+                shut_out = _shut_out(code)
+                unusable = shut_out or (not begun and code.code() == kafka().KafkaError._TIMED_OUT)
+                if time.monotonic() > deadline or not (shut_out or _may_pass(code)):
                     raise
             if self._closed.wait(_LOOK_AGAIN_SECONDS) or time.monotonic() > deadline:
                 return None
@@ -262,7 +267,7 @@ class ActiveTask:
         generation
             The generation in which this member was assigned the task.
         deadline
-            When it gives up (monotonic seconds); ``task_timeout_ms`` from now unless given.
+            When it gives up (monotonic seconds); ``answer_seconds`` from now unless given.
 
         Raises
         ------
@@ -282,7 +287,7 @@ class ActiveTask:
         module = kafka()
         topic, partition = self._configs.changelog_topic, self.task.partition
         if deadline is None:
-            deadline = time.monotonic() + self._configs.task_timeout_ms / 1000
+            deadline = time.monotonic() + self._configs.answer_seconds
         delivered: list[int | None] = []
 
         def on_delivery(error: Any, message: Any) -> None:
@@ -303,13 +308,9 @@ class ActiveTask:
                         ) from None
                     producer.poll(0.1)
 
-        try:
-            producer.begin_transaction()
-            for key, value in self._state.changes.items():
-                produce(state_key(key), value)
-            progress = input_value(self.next_offset)
-            produce(INPUT_KEY, progress, headers=self._headers, on_delivery=on_delivery)
-            offset = module.TopicPartition(self._configs.input_topic, partition, self.next_offset)
+        offset = module.TopicPartition(self._configs.input_topic, partition, self.next_offset)
+
+        def send_offset() -> None:
             try:
                 producer.send_offsets_to_transaction(
                     [offset], generation.metadata(), _left(deadline)
@@ -319,6 +320,17 @@ class ActiveTask:
                     raise
                 producer.abort_transaction(_left(deadline))
                 raise Outdated(reason(error), self._outdated_seconds()) from None
+
+        try:
+            producer.begin_transaction()
+            if self._outdated_since is not None:
+                # Probably refused again: state that nobody may read is not written each time.
+                send_offset()
+            for key, value in self._state.changes.items():
+                produce(state_key(key), value)
+            progress = input_value(self.next_offset)
+            produce(INPUT_KEY, progress, headers=self._headers, on_delivery=on_delivery)
+            send_offset()
             producer.commit_transaction(_left(deadline))
         except module.KafkaException as error:
             code = error.args[0]

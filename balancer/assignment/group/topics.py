@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from balancer.assignment.group.errors import GroupError
 from metrics_reporter.clients import reason
+
+log = logging.getLogger(__name__)
 
 
 class Topics:
@@ -75,13 +78,24 @@ class Topics:
 
     def ends(self, topic: str, partitions: Sequence[int], timeout: float) -> dict[int, int] | None:
         """End of the committed records of each partition; None if it cannot be had in time."""
+        deadline = time.monotonic() + timeout
+        try:
+            try:
+                return self._ends(topic, partitions, timeout)
+            except self._error:
+                # The client keeps what it knows of leaders. A broker that has restarted since
+                # refuses that (FENCED_LEADER_EPOCH), for good unless the client asks again.
+                self._admin.list_topics(timeout=max(deadline - time.monotonic(), 0.001))
+                return self._ends(topic, partitions, max(deadline - time.monotonic(), 0.001))
+        except (self._error, TimeoutError) as error:
+            log.warning("topic %s: end offsets unknown: %s", topic, reason(error))
+            return None
+
+    def _ends(self, topic: str, partitions: Sequence[int], timeout: float) -> dict[int, int]:
         from confluent_kafka import IsolationLevel, TopicPartition
 
         asked = {TopicPartition(topic, p): self._api.OffsetSpec.latest() for p in partitions}
-        try:
-            futures = self._admin.list_offsets(
-                asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=timeout
-            )
-            return {tp.partition: f.result(timeout).offset for tp, f in futures.items()}
-        except (self._error, TimeoutError):
-            return None
+        futures = self._admin.list_offsets(
+            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=timeout
+        )
+        return {tp.partition: f.result(timeout).offset for tp, f in futures.items()}
