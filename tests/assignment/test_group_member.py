@@ -761,6 +761,45 @@ def test_a_member_gives_up_after_a_time_if_brokers_are_away_and_at_once_if_they_
     following.host._directory.close()
 
 
+def test_a_refusal_because_of_the_generation_is_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: ThreadPoolExecutor
+) -> None:
+    broker, clock = Broker(b"a"), Clock()
+    following = Following(broker, tmp_path, monkeypatch, executor)
+    monkeypatch.setattr(hosts, "time", clock)
+    errors, unanswered = confluent_kafka.KafkaError, 0
+
+    class AwayProducer(StubProducer):
+        """Each is refused once, and gets no answer when it is tried again."""
+
+        refused = False
+
+        def send_offsets_to_transaction(self, *args: Any) -> None:
+            if not self.refused:
+                self.refused = True
+                raise confluent_kafka.KafkaException(errors(errors.ILLEGAL_GENERATION))
+
+        def commit_transaction(self, timeout: float) -> None:
+            nonlocal unanswered
+            unanswered += 1
+            clock.sleep(8)
+            raise confluent_kafka.KafkaException(errors(errors.NOT_COORDINATOR))
+
+    def away_writer(*_: object) -> Any:
+        writer = StubWriter(broker)
+        writer.producer = AwayProducer(broker)
+        return writer
+
+    monkeypatch.setattr(hosts, "Writer", away_writer)
+    following.follow()
+    while unanswered < 10:
+        following.run_task()
+        time.sleep(0.002)
+        following.host._process()
+    following.host._drop([FIRST], commit=False)
+    following.host._directory.close()
+
+
 def test_who_waits_for_kafka_is_not_stuck(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: ThreadPoolExecutor
 ) -> None:

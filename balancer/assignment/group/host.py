@@ -358,6 +358,8 @@ class Host:
                 _result(task, done)
                 copy.failures, copy.unanswered_since = 0, None
             except Outdated as error:
+                # That is an answer.
+                copy.failures, copy.unanswered_since = 0, None
                 # The assignment of the group's generation, or the loss of membership, arrives.
                 log.debug("task %s: commits later: %s", task, error)
                 if error.seconds > self._configs.session_timeout_ms / 1000:
