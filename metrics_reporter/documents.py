@@ -407,6 +407,9 @@ def parse_yaml(text: str | bytes, limits: DocumentLimits = LIMITS) -> Any:
     except UnicodeDecodeError as error:
         raise DocumentError(f"not YAML: no UTF-8 at byte {error.start}") from None
     except yaml.MarkedYAMLError as error:
+        # The parser has a limit of its own, from PyYAML 6.0.4 on.
+        if "nesting depth" in (error.problem or ""):
+            raise DocumentError(_too_deep(limits)) from None
         mark = error.problem_mark or error.context_mark
         at = "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"
         raise DocumentError(f"not YAML{at}") from None

@@ -160,7 +160,7 @@ def test_why_not(page: Tab, running: Served) -> None:
 def test_decisions_have_reasons(page: Tab) -> None:
     page.show("/decisions")
     assert page.run("document.querySelectorAll('.timeline li').length") >= 1
-    assert "proposed" in main_text(page)
+    wait_for_text(page, "proposed")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
