@@ -72,7 +72,8 @@ def needed_room(
     """The least load that cells with limits must take, and what all limits together allow.
 
     Cells that receive nothing may keep their replicas: up to their limit or, if they have
-    none because they are being emptied, all of them.
+    none because they are being emptied, all of them. Followers stay followers on brokers that
+    may not lead.
 
     Parameters
     ----------
@@ -88,15 +89,19 @@ def needed_room(
         of partitions that already are on every broker that receives replicas.
     """
     placement = cluster.placement
-    key, p = _cells(placement, scope)
+    key, p, at = _cells(placement, scope)
     counts, n = key >= 0, cluster.snapshot.n_partitions
     lead, follow = placement.contribution(column)
-    # leadership may change: a replica counts at most as in its heavier role
-    most = np.bincount(key[counts], np.maximum(lead, follow)[p[counts]], len(limit))
+    # leadership may change: a replica counts at most as in its heavier role that it can have
+    may_lead = cluster.leader_eligible[placement.replica_broker[at]]
+    may_lead |= at % placement.slots == placement.leader[p]
+    heavier = np.where(may_lead, np.maximum(lead, follow)[p], follow[p])
+    most = np.bincount(key[counts], heavier[counts], len(limit))
     most_kept = np.where(staying, limit, 0.0 if emptied else np.inf)
     kept = np.minimum(most, most_kept)[~receiving].sum()
     if emptied and scope == BROKER:
-        kept += (_stuck(cluster) * np.maximum(lead, follow)).sum()
+        # the leader leaves
+        kept += (_stuck(cluster) * np.minimum(lead, follow)).sum()
     # and if a replica is in no cell, it may lead, so the others may have their lighter role
     known = np.bincount(p[counts], minlength=n)
     led = np.where(known < np.bincount(p, minlength=n), np.minimum(lead, follow), lead)
@@ -171,7 +176,7 @@ def oversized(
     """
     if not staying.any():
         return []
-    key, p = _cells(cluster.placement, scope)
+    key, p, _ = _cells(cluster.placement, scope)
     unlimited = np.zeros(cluster.snapshot.n_partitions, np.bool_)
     unlimited[p[(key < 0) | ~staying[key]]] = True
     lead, follow = cluster.placement.contribution(column)
@@ -195,9 +200,9 @@ def oversized(
     ]
 
 
-def _cells(placement: Placement, scope: Scope) -> tuple[Ints, Ints]:
-    """(N,) the cell of each replica, -1 if it counts in none, and (N,) its partition."""
+def _cells(placement: Placement, scope: Scope) -> tuple[Ints, Ints, Ints]:
+    """(N,) each replica's cell, -1 if it counts in none, its partition and its flat position."""
     at = np.flatnonzero(placement.replica_broker >= 0)
     p = at // placement.slots
     disk = placement.replica_disk[at] if len(placement.replica_disk) else np.full_like(at, -1)
-    return placement.keys(scope, p, placement.replica_broker[at], disk), p
+    return placement.keys(scope, p, placement.replica_broker[at], disk), p, at

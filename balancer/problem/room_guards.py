@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import PrivateAttr
 
-from cluster_model.columns import ANY, COUNT, LOAD, Column
+from cluster_model.columns import COUNT, LOAD, Column
 from cluster_model.scopes import BROKER, BrokerScope, Scope
 from cluster_model.snapshot import Bools, Ints, Snapshot
 from goals import Cluster, Goal
@@ -87,8 +87,10 @@ def room_guards(
     """The vetoes for hard limits on brokers that not all replicas have room within.
 
     Together, the brokers that stay take no more than their limits allow or, where they hold more
-    already, no more than they hold. A limit that followers use less of than leaders has none: what
-    leaves an emptied broker may add to it less than it took, or nothing.
+    already, no more than they hold. A leader that leaves an emptied broker, and the leadership
+    alone, add what they take from it; so do followers, if only what followers use. Where a
+    follower uses more than a leader, transfers of leadership among the others matter too: such a
+    limit has no veto.
 
     Parameters
     ----------
@@ -104,7 +106,7 @@ def room_guards(
         if not (goal.hard and isinstance(goal, Ceiling) and goal.scope == BROKER):
             continue
         assert isinstance(kept, Ceiling)
-        if not _same_in_any_role(goal, cluster.snapshot):
+        if not _leaders_use_most(goal, cluster):
             continue
         if not lacks_room(*kept.needed_room(cluster, emptied=True)):
             continue
@@ -119,13 +121,13 @@ def room_guards(
             yield TotalRoom.of(goal, tier, cluster, least)
 
 
-def _same_in_any_role(goal: Ceiling, snapshot: Snapshot) -> bool:
-    """Whether a replica counts the same in the limited column as a leader and as a follower."""
+def _leaders_use_most(goal: Ceiling, cluster: Cluster) -> bool:
+    """Whether no follower counts more in the limited column than its leader."""
     column = Column.of(goal.column)
-    if column.measure == LOAD and column.role == ANY:
-        r = snapshot.resource(column.resource)
-        return bool(np.array_equal(snapshot.leader_load[:, r], snapshot.follower_load[:, r]))
-    return column.measure == COUNT and column.role == ANY
+    if column.measure not in (LOAD, COUNT):
+        return False
+    lead, follow = cluster.placement.contribution(column)
+    return bool((lead >= follow).all())
 
 
 def _exceeded(goal: Ceiling, cluster: Cluster) -> bool:

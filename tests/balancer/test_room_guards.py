@@ -11,9 +11,17 @@ from balancer_cases import assert_sound, by_hand
 
 from balancer import Balancer, Operation, Plan
 from balancer.planning.why_not import end_of
+from benchmarks.small import small_cluster
 from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.snapshot import BrokerState, Floats, Ints
-from goals import Goal, RackAwareness, ReplicaCapacity, ReplicaDistribution, ResourceCapacity
+from goals import (
+    Goal,
+    RackAwareness,
+    ReplicaCapacity,
+    ReplicaDistribution,
+    ResourceCapacity,
+    UsageDistribution,
+)
 
 
 def held(snapshot: Snapshot) -> Ints:
@@ -114,6 +122,105 @@ def test_a_few_replicas_more_do_not_stay_on_a_dead_broker_where_a_limit_is_infea
     # 1,800 replicas on 29 brokers, and 5 % more
     assert used == np.ceil(1800 / 29 * 1.05)
     assert after.max() <= used
+
+
+def sent(leads: Sequence[Sequence[int]], state: str, limit: float) -> tuple[Snapshot, list[Goal]]:
+    """Leaders that send 1 each and followers that send nothing, and a limit on what is sent."""
+    n = 1 + max(b for on in leads for b in on)
+    snapshot = by_hand(
+        leads,
+        brokers=n,
+        load=[1.0] * len(leads),
+        capacity=10.0,
+        states={n - 1: state},
+        resource="network_out",
+    )
+    snapshot = replace(snapshot, follower_load=np.zeros_like(snapshot.follower_load))
+    return snapshot, [ResourceCapacity(resource="network_out", threshold=limit / 10)]
+
+
+def sends(snapshot: Snapshot) -> list[float]:
+    """What each broker sends, in leaders."""
+    led = snapshot.replica_broker[snapshot.replica_is_leader]
+    return [float(n) for n in np.bincount(led, minlength=snapshot.n_brokers)]
+
+
+def test_leaders_leave_room_for_what_exceeds_a_limit_of_leaders() -> None:
+    # broker 0 leads three, one too many; brokers 1 and 2 have room for one together
+    on = [(0,), (0,), (0,), (1,), (1,), (2,), (3,), (3,)]
+    snapshot, goals = sent(on, "alive", 2.0)
+    operation = Operation(kind="remove_brokers", brokers=(3,))
+    for _ in range(2):
+        plan = Balancer(goals).propose(snapshot, operation)
+        assert_sound(snapshot, plan)
+        assert not plan.warnings
+        snapshot = plan.final_snapshot()
+    assert not len(plan)
+    # what is on broker 0 moves only in a plan without an operation
+    assert sends(snapshot) == [3, 2, 1, 2]
+    plan = Balancer(goals).propose(snapshot)
+    assert sends(plan.final_snapshot()) == [2, 2, 2, 2]
+
+
+def test_leadership_alone_leaves_room_too() -> None:
+    # the same, with a follower of both partitions of broker 3 on broker 2
+    on = [(0,), (0,), (0,), (1,), (1,), (2,), (3, 2), (3, 2)]
+    snapshot, goals = sent(on, "alive", 2.0)
+    operation = Operation(kind="remove_brokers", brokers=(3,))
+    plan = Balancer(goals).propose(snapshot, operation)
+    assert_sound(snapshot, plan)
+    again = Balancer(goals).propose(plan.final_snapshot(), operation)
+    assert not plan.warnings
+    assert not again.warnings
+    assert sum(sends(plan.final_snapshot())[:3]) == 6
+
+
+def test_followers_on_a_dead_broker_do_not_make_a_limit_of_leaders_look_feasible() -> None:
+    # the brokers that stay lead seven within a limit of six, whatever leaves broker 3
+    on = [(0, 3), (0, 3), (0, 3), (1, 3), (1, 3), (2, 3), (2, 3)]
+    snapshot, goals = sent(on, "dead", 2.0)
+    plan = settled(goals, snapshot)
+    (used,) = (g.relaxed.used for g in plan.goal_results if g.relaxed is not None)
+    assert used == pytest.approx(7 / 30 * 1.05)
+    assert held(plan.final_snapshot())[3] == 0
+
+
+@pytest.mark.parametrize("seed", [16, 17, 31, 56, 67])
+def test_no_plan_for_the_result_needs_a_higher_limit_of_cpu_or_network_out(seed: int) -> None:
+    snapshot, goals = busy(seed)
+    before = dict[str, float]()
+    for number in range(3):
+        plan = Balancer(goals).propose(snapshot)
+        assert_sound(snapshot, plan)
+        used = {g.goal: g.relaxed.used for g in plan.goal_results if g.relaxed is not None}
+        if number:
+            assert not len(plan)
+            assert used == pytest.approx(before)
+        before, snapshot = used, plan.final_snapshot()
+
+
+def busy(seed: int) -> tuple[Snapshot, list[Goal]]:
+    """A small cluster with a dead broker, and limits near the mean use of the others."""
+    rng = np.random.default_rng([seed, 77])
+    while True:
+        s = small_cluster(rng)
+        alive = s.broker_state == BrokerState.ALIVE
+        if not alive.all() and s.replication_factor.max() > 1:
+            break
+    goals: list[Goal] = []
+    for name in (["cpu"], ["network_out"], ["cpu", "network_out"])[seed % 3]:
+        r = s.resource(name)
+        follow = s.follower_load[:, r] * (s.replication_factor - 1)
+        share = float((s.leader_load[:, r] + follow).sum() / s.capacity[alive, r].sum())
+        threshold = min(share * rng.uniform(0.7, 1.1), 5)
+        goals.append(ResourceCapacity(resource=name, threshold=threshold, tier=0))
+    if rng.random() < 0.5:
+        goals.append(RackAwareness(tier=0 if rng.random() < 0.5 else 1))
+    if rng.random() < 0.5:
+        goals.append(ReplicaDistribution(tier=2))
+    if rng.random() < 0.3:
+        goals.append(UsageDistribution(resource=goals[0].resource, tier=2))  # type: ignore[attr-defined]
+    return s, goals
 
 
 def test_a_replica_that_no_other_broker_can_hold_does_not_keep_the_others() -> None:
