@@ -282,17 +282,18 @@ class Search:
         self.candidates.movable = None
 
     def _levels(self, tier: Tier, share: float) -> list[float]:
-        """Scores below which the worst cells of each goal of a tier are."""
-        levels = [0.0] * len(self.scorer.goals)
-        for i in tier.goals:
-            low = np.sort(self.scorer.scores[i][self.scorer.scores[i] < 1])
-            if share >= 1 or not len(low):
-                levels[i] = 1.0
-                continue
+        """Per goal, the score below which the worst cells of a tier are: the same for all of it.
+
+        A goal that is nearly met waits for those that are far from it.
+        """
+        scores = np.concatenate([self.scorer.scores[i] for i in tier.goals])
+        low, level = np.sort(scores[scores < 1]), 1.0
+        if share < 1 and len(low):
             k = int(share * len(low)) + 1
-            level = low[k] if k < len(low) else 1.0
-            levels[i] = min(1.0, max(level, low[0] + 0.5 * share * (1 - low[0])))
-        return levels
+            level = float(low[k]) if k < len(low) else 1.0
+            level = min(1.0, max(level, low[0] + 0.5 * share * (1 - low[0])))
+        served = set(tier.goals)
+        return [level if i in served else 0.0 for i in range(len(self.scorer.goals))]
 
     def _met(self, tier: Tier) -> bool:
         return all(self.scorer.met(i) for i in tier.goals)
@@ -320,6 +321,8 @@ class Search:
             return 0
         batch, gain = batch[useful], gain[useful]
         priority = self._gain_per_cost(number, batch, gain)
+        if self.spending is not None and len(tier.goals) > 1 and not self.candidates.leads_only:
+            priority *= self._relief(tier, batch) / gain
         best = best_of_each(batch.partition, priority, own.checked_per_partition * wider)
         batch, priority, gain = batch[best], priority[best], gain[best]
         ok = self.scorer.allowed_rows(number, batch)
@@ -336,6 +339,18 @@ class Search:
         growth = 2 * self._growth if self._fruitful else self._growth // 2
         self._growth = max(1, min(growth, own.growth))
         return done
+
+    def _relief(self, tier: Tier, batch: Batch) -> Floats:
+        """(C,) how much of a tier's penalty each action removes by itself.
+
+        The gain of an action is that of the worse of its two ends. Under limits, one that relieves
+        both, each by a goal of its own, is worth more.
+        """
+        size, found = self.parameters.chunk, [np.empty(0)]
+        for start in range(0, len(batch), size):
+            transition = Transition(self.scorer.cluster, batch[start : start + size])
+            found.append(-self.scorer.penalty_change(tier, transition))
+        return np.maximum(np.concatenate(found), 0.0)
 
     def _worst_first(self, tier: Tier, batch: Batch) -> Ints:
         """Rows in the order in which each relieves the cell that is worst at its turn.

@@ -56,7 +56,7 @@ class SearchParameters(BaseModel):
     swap_share
         Swaps are tried too if a round leaves more than this share of the penalty.
     worst_share
-        Under limits on moves or cost: the share of a goal's cells that are not content, worst
+        Under limits on moves or cost: the share of a tier's cells that are not content, worst
         first, that each round relieves.
     spent_at_once
         Under such limits: the share of what is left that a round may spend on cells that are

@@ -114,3 +114,14 @@ def test_the_greedy_respects_racks_and_relieves() -> None:
 def test_an_unknown_subject_is_refused() -> None:
     with pytest.raises(BenchmarkError, match="no subject 'theirs'; there are counterpoise"):
         list(module.budget(["S"], quiet(subjects=("theirs",))))
+
+
+def test_few_moves_relieve_what_is_worst_of_all_goals_of_a_tier() -> None:
+    case = module._CASES["S"]
+    snapshot = module.cluster(case, 0)
+    answer = module._planned(case, snapshot, 263)
+    found = {name: value for name, value, _ in module._metrics(case, snapshot, answer)}
+    assert found["moves"] == 263
+    # what Rebalancer reaches within as many moves
+    assert found["worst / mean network_in"] <= 1.364
+    assert found["above the target"] <= 6.2
