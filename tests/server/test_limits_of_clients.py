@@ -109,6 +109,53 @@ def test_a_plan_is_ended_by_who_asked_or_by_an_operator(tmp_path: Path) -> None:
                 assert "operator needed" in answer.json()["error"]
 
 
+@pytest.mark.parametrize(
+    ("path", "request_"),
+    [("proposals", {}), ("what-if", {}), ("why-not", {"partition": "t0-0", "broker": 1})],
+)
+def test_a_plan_that_is_cancelled_while_it_is_made_leaves_nothing(
+    tmp_path: Path, path: str, request_: dict[str, Any]
+) -> None:
+    with people(tmp_path) as (found, anyone):
+        before = found.service.proposals()
+        searching, propose = threading.Event(), found.service.balancer.propose
+
+        def searched(*arguments: Any, stop: threading.Event, **more: Any) -> Any:
+            searching.set()
+            assert stop.wait(30.0)
+            # The best that was found until then.
+            return propose(*arguments, **more)
+
+        found.service.balancer.propose = searched  # type: ignore[method-assign]
+        job = anyone.ask("ola", "POST", f"/api/v1/{path}", json=request_).json()
+        assert searching.wait(30.0)
+        for _ in range(2):
+            assert anyone.ask("ola", "DELETE", f"/api/v1/jobs/{job['id']}").status_code == 200
+        ended = anyone.ask("ola", "GET", f"/api/v1/jobs/{job['id']}?wait=30").json()
+        assert (ended["state"], ended["proposal"], ended["result"]) == ("cancelled", None, None)
+        assert found.service.proposals() == before
+        assert anyone.ask("ola", "DELETE", f"/api/v1/jobs/{job['id']}").json() == ended
+
+
+def test_a_plan_that_is_cancelled_too_late_is_not_said_to_be_cancelled(tmp_path: Path) -> None:
+    with people(tmp_path) as (found, anyone):
+        keeps, go_on, keep = threading.Event(), threading.Event(), found.service._keep
+
+        def slow(*arguments: Any) -> Any:
+            keeps.set()
+            assert go_on.wait(30.0)
+            return keep(*arguments)
+
+        found.service._keep = slow  # type: ignore[method-assign]
+        job = anyone.ask("ola", "POST", "/api/v1/proposals", json={}).json()
+        assert keeps.wait(30.0)
+        assert anyone.ask("ola", "DELETE", f"/api/v1/jobs/{job['id']}").status_code == 200
+        go_on.set()
+        ended = anyone.ask("ola", "GET", f"/api/v1/jobs/{job['id']}?wait=30").json()
+        assert ended["state"] == "done"
+        assert ended["proposal"] in [p.id for p in found.service.proposals()]
+
+
 def test_only_who_holds_the_controller_or_an_admin_releases_it(tmp_path: Path) -> None:
     with people(tmp_path) as (found, asked):
 
