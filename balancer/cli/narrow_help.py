@@ -1,4 +1,4 @@
-"""The help of a command in a narrow terminal: options above their text, so that names stay whole."""
+"""The help of a command in a narrow terminal: options above their text, so that no name is cut."""
 
 from __future__ import annotations
 
