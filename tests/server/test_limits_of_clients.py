@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -281,3 +283,35 @@ def test_the_list_of_brokers_is_made_once_for_a_look(
         found.controller.step()
         assert ask()[0]["figures"] != first[0]["figures"]
         assert len(found.service._brokers) == 1
+
+
+def test_more_connections_than_are_served_do_not_take_all_files(tmp_path: Path) -> None:
+    with served(tmp_path, access={"connections": 5}, run=False) as found, ExitStack() as opened:
+        place = (urlsplit(found.server.url).hostname, urlsplit(found.server.url).port)
+        clients = [opened.enter_context(socket.create_connection(place)) for _ in range(130)]
+        for client in clients:
+            client.setblocking(False)
+        time.sleep(0.5)
+        left = [client for client in clients if _is_open(client)]
+        assert len(left) <= 105
+        for client in clients:
+            client.close()
+        with found.client() as client:
+            until(lambda: _status(client) == 200)
+
+
+def _is_open(client: socket.socket) -> bool:
+    """Whether the server has not closed a connection, which says nothing by itself."""
+    try:
+        return client.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except ConnectionResetError:
+        return False
+
+
+def _status(client: httpx.Client) -> int | None:
+    try:
+        return client.get("/health/live").status_code
+    except httpx.TransportError:
+        return None
