@@ -16,7 +16,7 @@ export function goalsTable(goals) {
   const met = goals.length - changed.length;
   return [
     table("Goals that are not met before or after", ["Goal", "Kind", "Before", "After", "Contentment"],
-      changed.map((g) => [g.goal, g.hard ? "hard" : `tier ${g.tier}`, said(g.met_before, g.unmet_cells_before),
+      changed.map((g) => [g.goal, g.hard ? "hard" : `tier\u00a0${g.tier}`, said(g.met_before, g.unmet_cells_before),
         said(g.met_after, g.unmet_cells_after), `${share(g.contentment_before)} to ${share(g.contentment_after)}`])),
     h("p", { class: "soft" }, `${met} of ${goals.length} goals are met before and after.`),
   ];
