@@ -128,7 +128,7 @@ def test_a_plan_that_is_cancelled_while_it_is_made_leaves_nothing(
             # The best that was found until then.
             return propose(*arguments, **more)
 
-        found.service.balancer.propose = searched  # type: ignore[method-assign]
+        found.service.balancer.propose = searched  # type: ignore[assignment, method-assign]
         job = anyone.ask("ola", "POST", f"/api/v1/{path}", json=request_).json()
         assert searching.wait(30.0)
         for _ in range(2):
@@ -148,7 +148,7 @@ def test_a_plan_that_is_cancelled_too_late_is_not_said_to_be_cancelled(tmp_path:
             assert go_on.wait(30.0)
             return keep(*arguments)
 
-        found.service._keep = slow  # type: ignore[method-assign]
+        found.service._keep = slow  # type: ignore[assignment, method-assign]
         job = anyone.ask("ola", "POST", "/api/v1/proposals", json={}).json()
         assert keeps.wait(30.0)
         assert anyone.ask("ola", "DELETE", f"/api/v1/jobs/{job['id']}").status_code == 200
@@ -286,24 +286,25 @@ def test_the_list_of_brokers_is_made_once_for_a_look(
 
 
 def test_more_connections_than_are_served_do_not_take_all_files(tmp_path: Path) -> None:
-    with served(tmp_path, access={"connections": 5}, run=False) as found, ExitStack() as opened:
+    with (
+        served(tmp_path, access={"connections": 5, "idle_timeout": 60}, run=False) as found,
+        ExitStack() as opened,
+    ):
         place = (urlsplit(found.server.url).hostname, urlsplit(found.server.url).port)
-        clients = [opened.enter_context(socket.create_connection(place)) for _ in range(130)]
-        for client in clients:
-            client.setblocking(False)
-        time.sleep(0.5)
-        left = [client for client in clients if _is_open(client)]
-        assert len(left) <= 105
-        for client in clients:
-            client.close()
+        sockets = [opened.enter_context(socket.create_connection(place)) for _ in range(130)]
+        for each in sockets:
+            each.setblocking(False)
+        until(lambda: sum(map(_is_open, sockets)) <= 105)
+        for each in sockets:
+            each.close()
         with found.client() as client:
             until(lambda: _status(client) == 200)
 
 
-def _is_open(client: socket.socket) -> bool:
+def _is_open(connection: socket.socket) -> bool:
     """Whether the server has not closed a connection, which says nothing by itself."""
     try:
-        return client.recv(1) != b""
+        return connection.recv(1) != b""
     except BlockingIOError:
         return True
     except ConnectionResetError:
