@@ -37,7 +37,7 @@ def main() -> None:
     asked = json.loads(sys.stdin.readline())
     _limit_memory(asked["memory"])
     # The default effect of the signal ends this process, however Apprise or a service hangs.
-    signal.setitimer(signal.ITIMER_REAL, asked["seconds"])
+    signal.setitimer(signal.ITIMER_REAL, asked["start"])
     from apprise import Apprise, AppriseAsset
 
     said = _Said()

@@ -141,7 +141,14 @@ class _Delivery:
             start_new_session=True,
         )
         try:
-            opened = self._ask({"urls": urls, "seconds": seconds, "memory": _MEMORY})
+            opened = self._ask(
+                {
+                    "urls": urls,
+                    "start": _START_SECONDS,
+                    "seconds": seconds,
+                    "memory": _MEMORY,
+                }
+            )
             if opened is None:
                 raise OSError("the process has ended")
         except (OSError, ValueError):
