@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from math import isfinite
 from pathlib import Path
 from types import FrameType
@@ -22,6 +23,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.segment import Segment
 from typer.core import TyperCommand, TyperGroup
 
+from balancer.cli import narrow_help
 from balancer.cli.configuration import config_option, origins, prefer_snapshot
 from cluster_model import InputError
 from metrics_reporter.documents import json_text, printable, shown
@@ -77,6 +79,17 @@ class Command(TyperCommand):
         rest = super().parse_args(ctx, args)
         prefer_snapshot(ctx, self.params)
         return rest
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help; in a narrow terminal with options above their text."""
+        if self.rich_markup_mode is None or out().width >= narrow_help.WIDE:
+            super().format_help(ctx, formatter)
+            return
+        without_options: Any = copy(self)
+        without_options.get_params = lambda _: []
+        without_options.get_usage = self.get_usage
+        TyperCommand.format_help(without_options, ctx, formatter)
+        narrow_help.print_options(out(), ctx, self.get_params(ctx))
 
     def invoke(self, ctx: Any) -> Any:
         """Run it, after saying which options are not from the command line."""

@@ -9,13 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from balancer.controller.notify import BackgroundNotifier, open_notifier
-from balancer.controller.redact import Redactor
+from balancer.controller.redact import Redactor, address_parts
 from balancer.controller.settings import Settings
 
 # Seconds that all notifiers together may take at shutdown to deliver their last events.
 _CLOSING_SECONDS = 1.5
-# A shorter part of an address could be any word.
-_SHORTEST_TOKEN = 6
 # Options of other packages whose names say that their value is a secret.
 _KEY = re.compile(r"key|auth|password|secret|token|credential|private", re.I)
 
@@ -55,7 +53,7 @@ class Notifiers:
         # A former secret stays secret. Invalid settings leave everything as it was.
         urls = self._urls | {text for _, text in texts if "://" in text}
         secrets = self._secrets | {text for name, text in texts if _KEY.search(name)}
-        secrets |= {part for url in urls for part in _tokens(url)}
+        secrets |= set(address_parts(urls))
         hidden = {f"secret.{i}": text for i, text in enumerate(sorted(secrets))}
         redactor = Redactor({**self._properties, **hidden}, urls)
         opened: dict[str, BackgroundNotifier] = {}
@@ -73,24 +71,6 @@ class Notifiers:
         deadline = time.monotonic() + _CLOSING_SECONDS
         for notifier in self._open.values():
             notifier.close(max(0.0, deadline - time.monotonic()))
-
-
-def _tokens(url: str) -> Iterator[str]:
-    """Parts of an address that is not of the web which may be secret: any but names of hosts.
-
-    Examples
-    --------
-    >>> list(_tokens("slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ"))
-    ['T1JJ3T3L2', 'A1BRTD4JD', 'TIiajkdnlazkcOXrIdevi7FQ']
-    >>> list(_tokens("mailto://me:hunter2@example.com"))
-    ['hunter2']
-    """
-    scheme, _, rest = url.partition("://")
-    if scheme.lower() in ("http", "https"):
-        return
-    for part in re.split(r"[/:@?&=,#]+", rest):
-        if len(part) >= _SHORTEST_TOKEN and "." not in part and part != "localhost":
-            yield part
 
 
 def _texts(options: Any, name: str = "") -> Iterator[tuple[str, str]]:

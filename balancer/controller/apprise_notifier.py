@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
-if TYPE_CHECKING:
-    from apprise import Apprise
+from balancer.controller.protocols import DeliveryError
+from balancer.controller.redact import Redactor, address_parts
+from metrics_reporter.quantities import WithDuration
 
 Event = Literal[
     "proposed", "started", "executed", "stopping", "recovered", "error", "finding", "over"
 ]
 # Kinds of events by what they mean to a person; any other is information.
 _KINDS = {"error": "failure", "finding": "warning", "over": "success"}
-
-
-class DeliveryError(Exception):
-    """A notification that at least one of the addresses did not accept."""
+_PROGRAM = Path(__file__).with_name("apprise_delivery.py")
+# Address space of the process that delivers: with ten addresses Apprise takes 200 MB of it.
+_MEMORY = 2**29
+# Seconds until its process must have opened the addresses.
+_START_SECONDS = 60.0
+# Remarks of services that an error quotes.
+_REMARKS = 3
 
 
 class AppriseNotifier(BaseModel):
     """Sends events to any address of Apprise: Slack, Teams, mail, PagerDuty, Alertmanager, ...
 
     Needs the extra ``notifications``. Apprise repeats a failed delivery itself if the address says
-    so, such as ``slack://...?retry=3&wait=5``.
+    so, such as ``slack://...?retry=3&wait=5``. It runs in a process of its own, which is ended if
+    a service never ends its answer, and whose memory is limited.
 
     Parameters
     ----------
@@ -33,6 +44,8 @@ class AppriseNotifier(BaseModel):
         Addresses as Apprise writes them, such as ``slack://TOKEN_A/TOKEN_B/TOKEN_C``.
     events
         Kinds of events to send, such as ``[error, finding, over]``; None sends all.
+    timeout
+        Seconds that the delivery of an event may take, with all repetitions.
     """
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
@@ -40,26 +53,23 @@ class AppriseNotifier(BaseModel):
 
     urls: Annotated[tuple[str, ...], Field(min_length=1, repr=False)]
     events: frozenset[Event] | None = None
-    _receivers: Apprise = PrivateAttr()
+    timeout: Annotated[float, WithDuration, Field(ge=1, le=3600)] = 60.0
+    _process: _Delivery | None = PrivateAttr(None)
 
     @field_validator("urls")
     @classmethod
     def _known(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        if importlib.util.find_spec("apprise") is None:
+            raise ValueError("needs the package apprise: pip install 'counterpoise[notifications]'")
         try:
-            receivers = _opened(())
-        except ImportError:
-            raise ValueError(
-                "needs the package apprise: pip install 'counterpoise[notifications]'"
-            ) from None
-        for place, url in enumerate(urls, start=1):
-            if not receivers.add(url):
-                # Without the address itself, which may contain a secret.
-                raise ValueError(f"number {place} is no address that Apprise knows")
+            delivery = _Delivery(urls, _START_SECONDS)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"Apprise cannot be started ({type(error).__name__})") from None
+        delivery.close()
+        if delivery.unknown:
+            # Without the address itself, which may contain a secret.
+            raise ValueError(f"number {delivery.unknown[0]} is no address that Apprise knows")
         return urls
-
-    def model_post_init(self, context: Any) -> None:
-        """Open the addresses."""
-        self._receivers = _opened(self.urls)
 
     def send(self, event: Mapping[str, Any]) -> None:
         """Send an event to every address.
@@ -67,28 +77,113 @@ class AppriseNotifier(BaseModel):
         Raises
         ------
         DeliveryError
-            If one of them did not accept it.
+            If one of them did not accept it in time, with what Apprise says, without secrets.
         """
         kind = str(event.get("event"))
         if self.events is not None and kind not in self.events:
             return
-        sent = self._receivers.notify(
-            body=str(event.get("text")),
-            title=f"Counterpoise: {kind}",
-            notify_type=_meaning(event),
+        try:
+            if self._process is not None and self._process.ended:
+                self.close()
+            if self._process is None:
+                self._process = _Delivery(self.urls, self.timeout)
+            answer = self._process.deliver(
+                body=str(event.get("text")),
+                title=f"Counterpoise: {kind}",
+                notify_type=_meaning(event),
+            )
+        except (OSError, ValueError) as error:
+            self.close()
+            raise DeliveryError(f"Apprise has failed ({type(error).__name__})") from None
+        if answer is None:
+            self.close()
+            raise DeliveryError(f"not every address has accepted it within {self.timeout:g} s")
+        if not answer["sent"]:
+            said = answer["said"][:_REMARKS]
+            hide = Redactor({f"secret.{i}": p for i, p in enumerate(address_parts(self.urls))})
+            raise DeliveryError(hide("; ".join(said)) or "not every address has accepted it")
+
+    def close(self) -> None:
+        """End the process that delivers."""
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+
+class _Delivery:
+    """A process that delivers through Apprise.
+
+    Parameters
+    ----------
+    urls
+        The addresses.
+    seconds
+        Until it ends if it has not delivered an event.
+
+    Attributes
+    ----------
+    unknown : list of int
+        Which of the addresses Apprise does not know, from 1.
+    """
+
+    def __init__(self, urls: tuple[str, ...], seconds: float) -> None:
+        # Its own session: Ctrl-C must not end it before the last events are sent. -P: no module
+        # of the working directory or of this folder may take the place of another.
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(_PROGRAM)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            # Otherwise the C library reserves 64 MB of address space for each thread.
+            env={**os.environ, "MALLOC_ARENA_MAX": "2"},
+            text=True,
+            encoding="utf-8",
+            start_new_session=True,
         )
-        if not sent:
-            raise DeliveryError
+        try:
+            opened = self._ask(
+                {
+                    "urls": urls,
+                    "start": _START_SECONDS,
+                    "seconds": seconds,
+                    "memory": _MEMORY,
+                }
+            )
+            if opened is None:
+                raise OSError("the process has ended")
+        except (OSError, ValueError):
+            self.close()
+            raise
+        self.unknown: list[int] = opened["unknown"]
 
+    @property
+    def ended(self) -> bool:
+        """Whether something else has ended it."""
+        return self._process.poll() is not None
 
-def _opened(urls: Iterable[str]) -> Apprise:
-    """Apprise with these addresses; an ImportError if it is not installed."""
-    from apprise import Apprise, AppriseAsset
+    def deliver(self, **event: str) -> dict[str, Any] | None:
+        """What came of an event; None if the process has ended over it."""
+        return self._ask(event)
 
-    receivers = Apprise(asset=AppriseAsset(app_id="Counterpoise", app_desc=""))
-    for url in urls:
-        receivers.add(url)
-    return receivers
+    def close(self) -> None:
+        """End it."""
+        self._process.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except OSError:
+                    continue
+        self._process.wait()
+
+    def _ask(self, line: Mapping[str, Any]) -> dict[str, Any] | None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(line) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        found: dict[str, Any] | None = json.loads(answer) if answer else None
+        return found
 
 
 def _meaning(event: Mapping[str, Any]) -> str:

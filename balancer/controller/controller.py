@@ -486,8 +486,9 @@ class Controller:
             findings = self._findings = self._detectors.find(view, cooling)
             known(findings=len(findings))
         self.metrics.saw(findings, self._detectors.goals.balancedness, self._detectors.failures)
-        # A paused controller has no vote, and proposes like one without an election.
-        judging = acting or self._paused
+        # A paused controller has no vote, and proposes like one without an election. The look may
+        # have taken long: whoever has lost the vote meanwhile starts nothing.
+        judging = self._paused or (acting and self._vote.acting)
         self._events.found(self._dated(findings), self._shown(now), notify=judging)
         if self.work is not None:
             beside = self._beside(self.work, findings, now)

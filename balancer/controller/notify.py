@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from pydantic import BaseModel, ConfigDict
 
 from balancer.controller.plugins import NOTIFIERS
-from balancer.controller.protocols import Notifier, NotifierPlugin
+from balancer.controller.protocols import DeliveryError, Notifier, NotifierPlugin
 from balancer.controller.settings import Webhook
 from metrics_reporter.documents import json_text
 
@@ -122,6 +122,9 @@ class BackgroundNotifier:
         while (event := self._queue.get()) is not None:
             try:
                 delivered = self._deliver(event)
+            except DeliveryError as error:
+                delivered = False
+                log.error("%s: an event was not delivered: %s", self.name, error)
             # Even an attempt to end the process is only a failed delivery.
             except BaseException as error:
                 delivered = False
@@ -132,6 +135,12 @@ class BackgroundNotifier:
                 self.delivered += 1
             else:
                 self.failed += 1
+        close = getattr(self._sender, "close", None)
+        if callable(close):
+            try:
+                close()
+            except Exception as error:
+                log.error("%s could not be closed (%s)", self.name, type(error).__name__)
 
     def _deliver(self, event: Mapping[str, Any]) -> bool:
         """Whether the event was delivered."""

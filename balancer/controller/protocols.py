@@ -173,10 +173,16 @@ class Notifier(Protocol):
         """Send an event: ``text``, and the data behind it."""
 
 
+class DeliveryError(Exception):
+    """A notification that was not accepted. Its text is logged: it must not hold a secret."""
+
+
 class NotifierPlugin(Protocol):
     """Delivers events: what another package implements as a notifier.
 
     It may take its time and may raise: it is called from its own thread, one event at a time.
+    Of errors only the class is logged, as their text may hold a secret; of a `DeliveryError` the
+    text, too. A method ``close`` without arguments, if there is one, is called at the end.
     """
 
     def send(self, event: Mapping[str, Any]) -> None:

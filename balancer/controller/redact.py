@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -15,6 +15,10 @@ _KEY = re.compile(
 _HIDDEN = "***"
 # A shorter line of a key could be any word.
 _SHORTEST_LINE = 8
+# So could a shorter part of an address.
+_SHORTEST_PART = 6
+# Names and addresses of machines, which messages may show.
+_HOST = re.compile(r"localhost|(?:[a-z0-9_-]+\.)+[a-z]{2,}|[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
 
 
 def _lines(text: str) -> list[str]:
@@ -22,6 +26,25 @@ def _lines(text: str) -> list[str]:
     if len(lines) < 2:
         return []
     return [x.strip() for x in lines if len(x.strip()) >= _SHORTEST_LINE and x[:5] != "-----"]
+
+
+def address_parts(urls: Iterable[str]) -> Iterator[str]:
+    """Parts of addresses that may be secret: any but names of hosts, of what is not of the web.
+
+    Examples
+    --------
+    >>> list(address_parts(["slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ"]))
+    ['T1JJ3T3L2', 'A1BRTD4JD', 'TIiajkdnlazkcOXrIdevi7FQ']
+    >>> list(address_parts(["mailto://me:hunter2@example.com", "sendgrid://SG.a1B2c3:a@b.example"]))
+    ['hunter2', 'SG.a1B2c3']
+    """
+    for url in urls:
+        scheme, _, rest = url.partition("://")
+        if scheme.lower() in ("http", "https"):
+            continue
+        for part in re.split(r"[/:@?&=,#\s]+", rest):
+            if len(part) >= _SHORTEST_PART and not _HOST.fullmatch(part):
+                yield part
 
 
 class Redactor:

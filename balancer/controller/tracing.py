@@ -24,6 +24,8 @@ def _api() -> Any:
 def traced(name: str, **attributes: str | float) -> Iterator[Callable[..., None]]:
     """A span around a block; does nothing without OpenTelemetry's API or a tracer provider.
 
+    Of an error that ends the block only the class is recorded: its text may hold a secret.
+
     Parameters
     ----------
     name
@@ -46,8 +48,17 @@ def traced(name: str, **attributes: str | float) -> Iterator[Callable[..., None]
         yield lambda **_: None
         return
     tracer = api.get_tracer(_NAME)
-    with tracer.start_as_current_span(f"{_NAME}.{name}", attributes=_named(attributes)) as current:
-        yield lambda **later: current.set_attributes(_named(later))
+    with tracer.start_as_current_span(
+        f"{_NAME}.{name}",
+        attributes=_named(attributes),
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as current:
+        try:
+            yield lambda **later: current.set_attributes(_named(later))
+        except BaseException as error:
+            current.set_status(api.StatusCode.ERROR, type(error).__name__)
+            raise
 
 
 def _named(attributes: dict[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,10 @@ JobState = Literal["waiting", "running", "done", "failed", "cancelled"]
 _KEPT = 20
 
 
+class CancelledError(Exception):
+    """Work that ended early and left nothing, because it was cancelled."""
+
+
 @dataclass
 class Job:
     """A piece of work for a client.
@@ -35,7 +39,9 @@ class Job:
     by
         Who asks.
     do
-        The work; it gets an event that ends it early, and a function that takes its progress.
+        The work; it gets an event that ends it early, and a function that takes its progress. It
+        raises `CancelledError` if it leaves nothing because of the event: once it has made
+        something, it is too late to cancel it.
     """
 
     what: str
@@ -139,7 +145,7 @@ class Jobs:
             return tuple(self._jobs.values())
 
     def cancel(self, job: Job) -> None:
-        """End a job: at once if it waits, else soon."""
+        """End a job: at once if it waits, else soon, unless what it makes is ready meanwhile."""
         with self._changed:
             job.cancelled.set()
             if job.state == "waiting":
@@ -174,7 +180,9 @@ class Jobs:
 
         try:
             job.result = job.do(job.cancelled, progress)
-            job.state = "cancelled" if job.cancelled.is_set() else "done"
+            job.state = "done"
+        except CancelledError:
+            job.state = "cancelled"
         except InputError as error:
             job.error, job.state = str(error), "failed"
         except Exception as error:

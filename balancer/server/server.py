@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -24,10 +25,13 @@ from balancer.server.guards import is_loopback
 from balancer.server.metrics import ServerMetrics
 from balancer.server.service import Service
 from balancer.server.settings import ServerSettings, Tls
+from metrics_reporter.addresses import host_and_port
 
 log = logging.getLogger("counterpoise.server")
 _START_SECONDS = 10.0
 _PROGRESS_SECONDS = 1.0
+# Connections beyond those that are served, which get an answer that says so.
+_REFUSED = 100
 _PROGRESS = "progress of executions"
 
 
@@ -85,7 +89,7 @@ class Server:
             failing=lambda: self._failing,
         )
         self._service = service
-        self._socket = _listening(host, port)
+        self._socket = _listening(host, port, settings.connections + _REFUSED)
         tls: dict[str, Any] = {}
         if settings.tls is not None:
             tls = {"ssl_certfile": settings.tls.certificate, "ssl_keyfile": settings.tls.key}
@@ -119,9 +123,8 @@ class Server:
         self._server = uvicorn.Server(config)
         # Signals belong to the command.
         self._server.capture_signals = _nothing  # type: ignore[method-assign]
-        shown, number = self._socket.getsockname()[:2]
-        name = f"[{shown}]" if ":" in shown else shown
-        self.url = f"http{'s' if settings.tls else ''}://{name}:{number}"
+        address = host_and_port(*self._socket.getsockname()[:2])
+        self.url = f"http{'s' if settings.tls else ''}://{address}"
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="server", daemon=True)
         self._thread.start()
@@ -172,22 +175,50 @@ class Server:
                 self._failing = []
 
 
-def _listening(host: str, port: int) -> socket.socket:
+class _Listening(socket.socket):
+    """Accepts a limited number of connections at once, and closes others at once.
+
+    Each takes an open file of the process, which needs some for Kafka and the journal.
+    """
+
+    def __init__(self, *kind: int, most: int) -> None:
+        super().__init__(*kind)
+        self._most = most
+        self._accepted: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """The next connection.
+
+        Raises
+        ------
+        ConnectionAbortedError
+            If there were too many; asyncio then tries again.
+        """
+        connection, address = super().accept()
+        if sum(other.fileno() >= 0 for other in self._accepted) >= self._most:
+            connection.close()
+            raise ConnectionAbortedError
+        self._accepted.add(connection)
+        return connection, address
+
+
+def _listening(host: str, port: int, connections: int) -> socket.socket:
+    named = f"cannot listen on {host_and_port(host, port)}"
     try:
         family, kind, number, _, where = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        found = socket.socket(family, kind, number)
+        found = _Listening(family, kind, number, most=connections)
     except (OSError, UnicodeError, OverflowError) as error:
         why = getattr(error, "strerror", None) or error
-        raise ServerError(f"cannot listen on {host}:{port}: {why}") from None
+        raise ServerError(f"{named}: {why}") from None
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind(where)
         found.listen(128)
     except OSError as error:
         found.close()
-        raise ServerError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+        raise ServerError(f"{named}: {error.strerror or error}") from None
     return found
 
 

@@ -31,7 +31,7 @@ from balancer.problem.resolution import resolve
 from balancer.server.access import Actor
 from balancer.server.audit import AuditLog
 from balancer.server.errors import RequestError
-from balancer.server.jobs import Job, Jobs
+from balancer.server.jobs import CancelledError, Job, Jobs
 from balancer.server.judgement import goal_states
 from balancer.server.models import (
     BrokerProposal,
@@ -197,8 +197,9 @@ class Service:
             plan = made
             if plan is None:
                 plan = self._plan(request, self.view().snapshot, stop, progress, goals)
-            if not stop.is_set():
-                then(plan)
+            if stop.is_set():
+                raise CancelledError
+            then(plan)
 
         return self.jobs.submit(Job(request.operation.kind, by, do))
 
@@ -482,7 +483,11 @@ class Service:
         operation = request.operation
         excluded = tuple(dict.fromkeys((*operation.excluded_topics, *settings.excluded_topics)))
         operation = operation.model_copy(update={"excluded_topics": excluded})
-        return balancer.propose(snapshot, operation, progress=progress, stop=stop)
+        plan = balancer.propose(snapshot, operation, progress=progress, stop=stop)
+        if stop.is_set():
+            # Its search was cut short.
+            raise CancelledError
+        return plan
 
     def _keep(self, plan: Plan, request: PlanRequest, by: Actor) -> KeptProposal:
         figures = plan_record(plan, 0.0)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from balancer import load_plan
@@ -43,6 +46,24 @@ def test_names_stay_whole_in_80_columns(files: Path) -> None:
     for command in ("goals list", "operations list", "strategies show milp", "goals show default"):
         found = run(*command.split(), width=80).stdout
         assert max(len(line.rstrip()) for line in found.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_help_cuts_no_name(width: int) -> None:
+    def commands(found: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+        yield path, found
+        for name, command in getattr(found, "commands", {}).items():
+            yield from commands(command, *path, name)
+
+    for path, command in commands(get_command(app)):
+        text = run(*path, "--help", width=width).stdout
+        assert "…" not in text, path
+        assert max(map(len, text.splitlines())) <= width, path
+        for option in command.params:
+            if not option.hidden:
+                variables = [option.envvar] if isinstance(option.envvar, str) else []
+                whole = [n for n in (*option.opts, *variables) if "-" in n or "_" in n]
+                assert all(name in text for name in whole), (path, option.name)
 
 
 def test_a_narrow_terminal_gets_a_block_for_each_row(files: Path) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -13,7 +17,8 @@ import pytest
 
 from balancer.composition.notifiers import Notifiers
 from balancer.controller import SettingsError
-from balancer.controller.apprise_notifier import AppriseNotifier, DeliveryError
+from balancer.controller.apprise_notifier import AppriseNotifier
+from balancer.controller.protocols import DeliveryError
 from balancer.controller.settings import as_settings
 
 SECRET = "T0K3N-0F-A-CHAT"
@@ -64,7 +69,8 @@ def received() -> Iterator[Received]:
 def test_an_event_arrives_with_what_it_means(
     received: Received, event: dict[str, Any], meaning: str
 ) -> None:
-    AppriseNotifier(urls=(received.url,)).send(event)
+    with closing(AppriseNotifier(urls=(received.url,))) as notifier:
+        notifier.send(event)
     [body] = received.bodies
     assert (body["title"], body["message"]) == (f"Counterpoise: {event['event']}", event["text"])
     assert body["type"] == meaning
@@ -76,14 +82,18 @@ def test_only_events_that_are_asked_for_are_sent(received: Received) -> None:
     assert received.bodies == []
     notifier.send({"event": "error", "text": "the round failed"})
     assert len(received.bodies) == 1
+    notifier.close()
 
 
 def test_a_refusal_is_counted_and_no_secret_is_logged(
     received: Received, caplog: pytest.LogCaptureFixture
 ) -> None:
     received.status = 403
-    with pytest.raises(DeliveryError):
-        AppriseNotifier(urls=(received.url,)).send({"event": "error", "text": "x"})
+    with (
+        closing(AppriseNotifier(urls=(received.url,))) as refused,
+        pytest.raises(DeliveryError, match="error=403"),
+    ):
+        refused.send({"event": "error", "text": "x"})
     settings = as_settings(
         {"notifiers": [{"name": "apprise", "options": {"urls": [received.url]}}]}
     )
@@ -91,8 +101,13 @@ def test_a_refusal_is_counted_and_no_secret_is_logged(
     with caplog.at_level(logging.INFO):
         [notifier] = opened.take(settings)
         notifier({"event": "error", "text": "x"})
+        deadline = time.monotonic() + 60
+        while not notifier.counts()["failed"] and time.monotonic() < deadline:
+            time.sleep(0.05)
         opened.close()
     assert notifier.counts()["failed"] == 1
+    assert "apprise: an event was not delivered: " in caplog.text
+    assert "error=403" in caplog.text
     assert SECRET not in caplog.text
     assert SECRET not in opened.hide(f"failed at {received.url}")
 
@@ -118,3 +133,91 @@ def test_wrong_options_are_one_sentence_without_secrets(
     assert said in str(caught.value)
     assert SECRET not in str(caught.value) + caplog.text
     assert "\n" not in str(caught.value)
+
+
+def _bad_service(behave: Callable[[socket.socket], None]) -> Iterator[str]:
+    """A web server that reads a request and then does this with the connection."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                threading.Thread(target=answer, args=(connection,), daemon=True).start()
+
+    def answer(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.recv(65536)
+            behave(connection)
+
+    threading.Thread(target=serve, daemon=True).start()
+    yield f"json://127.0.0.1:{listening.getsockname()[1]}/hooks/{SECRET}"
+    listening.shutdown(socket.SHUT_RDWR)
+    listening.close()
+
+
+def _drips(connection: socket.socket) -> None:
+    """Answers a byte now and then: no time-out of a socket ends that."""
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+    while True:
+        connection.sendall(b"x")
+        time.sleep(0.2)
+
+
+def _floods(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4000000000\r\n\r\n")
+    for _ in range(4000):
+        connection.sendall(bytes(1_000_000))
+
+
+def _is_no_server(connection: socket.socket) -> None:
+    connection.sendall(b"\xff\xfe not HTTP \r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("behave", "said"),
+    [
+        (_drips, "not every address has accepted it within 8 s"),
+        (_floods, "JSON"),
+        (_is_no_server, "JSON"),
+    ],
+)
+def test_a_bad_service_costs_its_own_events_only(
+    received: Received, behave: Callable[[socket.socket], None], said: str
+) -> None:
+    for bad in _bad_service(behave):
+        # Long enough for the other address on a busy machine.
+        timeout, texts = (8, ["first"]) if behave is _drips else (60, ["first", "second"])
+        notifier = AppriseNotifier(urls=(bad, received.url), timeout=timeout)
+        for text in texts:
+            with pytest.raises(DeliveryError, match=re.escape(said)) as caught:
+                notifier.send({"event": "error", "text": text})
+            assert SECRET not in str(caught.value)
+        notifier.close()
+    assert [b["message"] for b in received.bodies] == texts
+
+
+def test_a_process_that_somebody_ends_is_started_again(received: Received) -> None:
+    notifier = AppriseNotifier(urls=(received.url,))
+    for _ in range(2):
+        notifier.send({"event": "error", "text": "x"})
+        assert notifier._process is not None
+        notifier._process._process.kill()
+        notifier._process._process.wait()
+    notifier.close()
+    assert len(received.bodies) == 2
+
+
+def test_nothing_of_the_text_is_markup(received: Received) -> None:
+    with closing(AppriseNotifier(urls=(f"{received.url}?format=html",))) as notifier:
+        notifier.send({"event": "error", "text": "rack <img src=x> & co"})
+    [body] = received.bodies
+    assert body["message"].replace("&nbsp;", " ") == "rack &lt;img src=x&gt; &amp; co"
+
+
+def test_what_apprise_logs_does_not_leave_its_process(capfd: pytest.CaptureFixture[str]) -> None:
+    urls = ["json://localhost", f"slack://{SECRET}/{SECRET}/{SECRET}"]
+    with pytest.raises(SettingsError) as caught:
+        as_settings({"notifiers": [{"name": "apprise", "options": {"urls": urls}}]})
+    assert "option urls: number 2 is no address that Apprise knows" in str(caught.value)
+    assert "".join(capfd.readouterr()) == ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -693,3 +694,24 @@ def test_what_has_rested_for_long_counts_as_never_moved() -> None:
     assert not cooldown.cooling(161.0, 10.0, 100.0, 4.0)
     cooldown.moved(["a-0"], 161.0)
     assert not cooldown.cooling(172.0, 10.0, 100.0, 4.0)
+
+
+def test_an_approved_proposal_waits_if_the_vote_is_lost_while_the_cluster_is_read() -> None:
+    class Vote:
+        acting = True
+
+    vote = Vote()
+    stage = Stage(skewed(), {"approval": {"mode": "manual"}}, vote=vote)
+    assert stage.rounds(1) == ["proposed"]
+    approvals = stage.controller.approvals
+    [kept] = approvals.store.all()
+    approvals.approve(kept.id, kept.digest, by="ann")
+    look = stage.model.snapshot
+
+    def loses(*arguments: Any, **more: Any) -> Any:
+        vote.acting = False
+        return look(*arguments, **more)
+
+    stage.model.snapshot = loses  # type: ignore[method-assign]
+    assert stage.rounds(1) == ["standby"]
+    assert approvals.store.get(kept.id).state == "approved"

@@ -56,12 +56,14 @@ def test_what_fails_is_a_span_that_failed(
     stage = Stage(skewed())
 
     def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("no plan today")
+        raise RuntimeError("no plan today for https://me:hunter2@example.com")
 
     monkeypatch.setattr(stage.balancer, "propose", fail)
     stage.rounds(1)
     failed = _by_name(spans)["counterpoise.plan"]
     assert failed.status.status_code is StatusCode.ERROR
+    assert failed.status.description == "RuntimeError"
+    assert all("hunter2" not in s.to_json() for s in spans.get_finished_spans())
     assert _by_name(spans)["counterpoise.round"].status.status_code is StatusCode.UNSET
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -107,6 +109,53 @@ def test_a_plan_is_ended_by_who_asked_or_by_an_operator(tmp_path: Path) -> None:
             assert answer.status_code == expected, answer.text
             if expected == 403:
                 assert "operator needed" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("path", "request_"),
+    [("proposals", {}), ("what-if", {}), ("why-not", {"partition": "t0-0", "broker": 1})],
+)
+def test_a_plan_that_is_cancelled_while_it_is_made_leaves_nothing(
+    tmp_path: Path, path: str, request_: dict[str, Any]
+) -> None:
+    with people(tmp_path) as (found, anyone):
+        before = found.service.proposals()
+        searching, propose = threading.Event(), found.service.balancer.propose
+
+        def searched(*arguments: Any, stop: threading.Event, **more: Any) -> Any:
+            searching.set()
+            assert stop.wait(30.0)
+            # The best that was found until then.
+            return propose(*arguments, **more)
+
+        found.service.balancer.propose = searched  # type: ignore[assignment, method-assign]
+        job = anyone.ask("ola", "POST", f"/api/v1/{path}", json=request_).json()
+        assert searching.wait(30.0)
+        for _ in range(2):
+            assert anyone.ask("ola", "DELETE", f"/api/v1/jobs/{job['id']}").status_code == 200
+        ended = anyone.ask("ola", "GET", f"/api/v1/jobs/{job['id']}?wait=30").json()
+        assert (ended["state"], ended["proposal"], ended["result"]) == ("cancelled", None, None)
+        assert found.service.proposals() == before
+        assert anyone.ask("ola", "DELETE", f"/api/v1/jobs/{job['id']}").json() == ended
+
+
+def test_a_plan_that_is_cancelled_too_late_is_not_said_to_be_cancelled(tmp_path: Path) -> None:
+    with people(tmp_path) as (found, anyone):
+        keeps, go_on, keep = threading.Event(), threading.Event(), found.service._keep
+
+        def slow(*arguments: Any) -> Any:
+            keeps.set()
+            assert go_on.wait(30.0)
+            return keep(*arguments)
+
+        found.service._keep = slow  # type: ignore[assignment, method-assign]
+        job = anyone.ask("ola", "POST", "/api/v1/proposals", json={}).json()
+        assert keeps.wait(30.0)
+        assert anyone.ask("ola", "DELETE", f"/api/v1/jobs/{job['id']}").status_code == 200
+        go_on.set()
+        ended = anyone.ask("ola", "GET", f"/api/v1/jobs/{job['id']}?wait=30").json()
+        assert ended["state"] == "done"
+        assert ended["proposal"] in [p.id for p in found.service.proposals()]
 
 
 def test_only_who_holds_the_controller_or_an_admin_releases_it(tmp_path: Path) -> None:
@@ -234,3 +283,36 @@ def test_the_list_of_brokers_is_made_once_for_a_look(
         found.controller.step()
         assert ask()[0]["figures"] != first[0]["figures"]
         assert len(found.service._brokers) == 1
+
+
+def test_more_connections_than_are_served_do_not_take_all_files(tmp_path: Path) -> None:
+    with (
+        served(tmp_path, access={"connections": 5, "idle_timeout": 60}, run=False) as found,
+        ExitStack() as opened,
+    ):
+        place = (urlsplit(found.server.url).hostname, urlsplit(found.server.url).port)
+        sockets = [opened.enter_context(socket.create_connection(place)) for _ in range(130)]
+        for each in sockets:
+            each.setblocking(False)
+        until(lambda: sum(map(_is_open, sockets)) <= 105)
+        for each in sockets:
+            each.close()
+        with found.client() as client:
+            until(lambda: _status(client) == 200)
+
+
+def _is_open(connection: socket.socket) -> bool:
+    """Whether the server has not closed a connection, which says nothing by itself."""
+    try:
+        return connection.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except ConnectionResetError:
+        return False
+
+
+def _status(client: httpx.Client) -> int | None:
+    try:
+        return client.get("/health/live").status_code
+    except httpx.TransportError:
+        return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -161,6 +162,41 @@ def test_decisions_have_reasons(page: Tab) -> None:
     page.show("/decisions")
     assert page.run("document.querySelectorAll('.timeline li').length") >= 1
     wait_for_text(page, "proposed")
+
+
+def test_rounds_that_decide_the_same_are_one_entry(browser: Tab, tmp_path: Path) -> None:
+    with served(tmp_path, settings={"interval": 3600}, run=False) as found:
+        for _ in range(4):
+            found.controller.step()
+        kinds = [d.kind for d in found.controller.decisions]
+        assert kinds == ["proposed", *["cooling"] * 4]
+        browser.open(f"{found.server.url}/#/decisions")
+        entries = "[...document.querySelector('.timeline').children]"
+        browser.wait(f"{entries}.length === 2")
+        wait_for_text(browser, "and 3 rounds like it since ")
+        browser.run("document.querySelector('.timeline summary').focus()")
+        browser.run("document.querySelector('.timeline details').open = true")
+        found.controller.step()
+        browser.run("document.dispatchEvent(new Event('visibilitychange'))")
+        wait_for_text(browser, "and 4 rounds like it since ")
+        assert browser.run(f"{entries}.length") == 2
+        assert browser.run("document.activeElement.tagName") == "SUMMARY"
+        assert browser.run("document.querySelector('.timeline details').open") is True
+        assert browser.run("document.querySelectorAll('.timeline time').length") == len(kinds) + 1
+
+
+def test_equal_remedies_are_said_once_and_long_reasons_are_folded(page: Tab) -> None:
+    propose(page, limit=1)
+    text = main_text(page)
+    unmet = text[text.index("What stays unmet") : text.index("Relief against cost")]
+    remedies = re.findall(r"Remedy.*: (.*)", unmet)
+    assert remedies
+    assert len(remedies) == len(set(remedies)), remedies
+    assert "Remedy for " in unmet
+    lines = unmet.splitlines()
+    assert max(map(len, lines)) < 200, max(lines, key=len)
+    page.run("document.querySelectorAll('main details').forEach(d => { d.open = true; })")
+    assert "allowed single actions" in main_text(page)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -37,7 +37,7 @@ export function table(caption, headings, rows, empty = "None.") {
     h("tr", null, cells.map((cell, i) =>
       i === 0
         ? h("th", { scope: "row" }, cell)
-        : h("td", { class: typeof cell === "string" && /^[\d−-]/.test(cell) ? "figure" : null }, cell))));
+        : h("td", { class: typeof cell === "string" && /^[\d−-]/.test(cell) && cell.length < 24 ? "figure" : null }, cell))));
   return h("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": caption },
     h("table", null, h("caption", null, caption), h("thead", null, head), h("tbody", null, body)));
 }

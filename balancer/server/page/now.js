@@ -52,7 +52,7 @@ function unmet(goals, open) {
   const found = judged.filter((g) => !g.met);
   const hard = found.filter((g) => g.hard).length;
   const rows = found.map((g) => [
-    g.goal, g.hard ? "hard" : `tier ${g.tier}`, `${count(g.unmet_cells)} of ${count(g.cells)}`,
+    g.goal, g.hard ? "hard" : `tier\u00a0${g.tier}`, `${count(g.unmet_cells)} of ${count(g.cells)}`,
     share(g.worst), g.where ?? ""]);
   if (!rows.length) return h("p", null, "Every goal is met.");
   return h("details", { open },

@@ -16,7 +16,7 @@ export function goalsTable(goals) {
   const met = goals.length - changed.length;
   return [
     table("Goals that are not met before or after", ["Goal", "Kind", "Before", "After", "Contentment"],
-      changed.map((g) => [g.goal, g.hard ? "hard" : `tier ${g.tier}`, said(g.met_before, g.unmet_cells_before),
+      changed.map((g) => [g.goal, g.hard ? "hard" : `tier\u00a0${g.tier}`, said(g.met_before, g.unmet_cells_before),
         said(g.met_after, g.unmet_cells_after), `${share(g.contentment_before)} to ${share(g.contentment_after)}`])),
     h("p", { class: "soft" }, `${met} of ${goals.length} goals are met before and after.`),
   ];
@@ -25,9 +25,20 @@ export function goalsTable(goals) {
 export const worsened = (goals) => goals.filter((g) =>
   g.contentment_after < g.contentment_before - 1e-9 || g.unmet_cells_after > g.unmet_cells_before);
 
+// What keeps a goal unmet: the first clause; the rest, which may be a page long, can be unfolded.
+function reason(text) {
+  const end = text.indexOf("; ");
+  if (end < 0) return text.endsWith(".") ? text : `${text}.`;
+  return [`${text.slice(0, end)}.`, h("details", null, h("summary", null, "Why"), h("p", null, text.slice(end + 2)))];
+}
+
 export function unmetList(unmet) {
   if (!unmet.length) return h("p", null, "Every goal is met after it.");
-  return h("ul", null, unmet.map((u) => h("li", null, h("b", null, u.goal), u.hard ? " (hard)" : "",
-    u.proven ? ": no placement meets it. " : ": the search did not reach it. ", u.reason,
-    u.remedy ? h("span", null, " Remedy: ", u.remedy) : null)));
+  const remedies = new Map();
+  for (const u of unmet) if (u.remedy) remedies.set(u.remedy, [...(remedies.get(u.remedy) ?? []), u]);
+  return [h("ul", null, unmet.map((u) => h("li", null, h("b", null, u.goal), u.hard ? " (hard)" : "",
+    u.proven ? ": no placement meets it. " : ": the search did not reach it. ", reason(u.reason)))),
+  ...[...remedies].map(([remedy, goals]) => h("p", null, h("b", null, goals.length === unmet.length && goals.length > 1
+    ? `Remedy for ${goals.length === 2 ? "both" : `all ${goals.length}`}: `
+    : `Remedy for ${goals.map((u) => u.goal).join(", ")}: `), remedy))];
 }
