@@ -44,6 +44,7 @@ class RepairPolicy:
             p.trend_seconds,
             noise_seconds=p.noise_seconds,
             significance=p.significance,
+            step=p.step,
         )
         self._recent: deque[tuple[float, Floats]] = deque()
         self._bursts: deque[float] = deque(maxlen=p.burst_decisions)
