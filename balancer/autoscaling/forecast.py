@@ -1,7 +1,7 @@
 """Forecasts rates some seconds ahead: their level and trend, smoothed (Holt's method).
 
-A trend counts only as far as it stands out from the noise of the rates, and a rate that differs much
-more from its forecast than that is a step, which is believed at once.
+A trend counts only as far as it stands out from the noise of the rates, and rates that exceed their
+forecasts by much more than that are a step, which is believed at once.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Forecast:
     significance
         Standard deviations below which a trend is taken for noise.
     step
-        Standard deviations from which on a difference to the forecast is a step: the level is then
-        what was measured, and the trend stays.
+        Standard deviations, less one each time, by which rates have exceeded forecasts when that is
+        a step: the level is then what was measured, and the trend stays.
 
     Examples
     --------
-    >>> forecast = Forecast(0, 0, noise_seconds=0, significance=0)
+    >>> forecast = Forecast(0, 0, noise_seconds=0, significance=0, step=6)
     >>> forecast.update(np.array([10.0]), now=0, ahead=5).tolist()
     [10.0]
     >>> forecast.update(np.array([12.0]), now=1, ahead=5).tolist()
@@ -42,7 +42,7 @@ class Forecast:
         *,
         noise_seconds: float,
         significance: float,
-        step: float = 1e6,
+        step: float,
     ) -> None:
         self._level_seconds, self._trend_seconds = level_seconds, trend_seconds
         self._noise_seconds, self._significance = noise_seconds, significance
@@ -69,10 +69,9 @@ class Forecast:
             a, b = _weight(passed, self._level_seconds), _weight(passed, self._trend_seconds)
             expected = before + self._trend * passed
             error = rate - expected
-            # without any noise so far, that of events which are independent of each other
-            usual = np.sqrt(np.where(self._noise > 0, self._noise, np.maximum(rate, before)))
-            surprise = error / np.maximum(usual, 1e-9)
-            self._rise = np.maximum(self._rise + surprise - 1.0, 0.0)
+            # at least that of events which are independent of each other
+            usual = np.sqrt(np.maximum(self._noise, np.maximum(before, 1.0)))
+            self._rise = np.maximum(self._rise + error / usual - 1.0, 0.0)
             steps = self._rise > self._step
             self._rise[steps] = 0.0
             self._level = np.where(steps, rate, expected + a * error)

@@ -124,20 +124,20 @@ def test_a_skewed_load_is_followed_from_one_to_six_and_back_with_kills(
     first = start("--command", " ".join(command))
     first.wait_settled(1, 100)
     load.rates = [90.0, 80.0, 70.0, 80.0, 60.0, 70.0]
-    first.wait_settled(6, 500)
+    first.wait_settled(6, 1500, 180.0)
     for _ in range(2):
         time.sleep(chance.uniform(0.0, 2.0))
         os.kill(chance.choice(living(folder)), signal.SIGKILL)
-    first.wait_settled(6, 500)
+    first.wait_settled(6, 1500, 180.0)
     time.sleep(chance.uniform(0.0, 2.0))
     # its consumers end with it
     first.kill()
     killed = time.monotonic()
     second = start("--command", " ".join(command))
-    second.wait_settled(6, 500)
+    second.wait_settled(6, 1500, 180.0)
     at_six, six = time.monotonic(), load.rates
     load.rates = [5.0, 5.0, 5.0, 90.0, 5.0, 5.0]
-    second.wait_settled(2, 100)
+    second.wait_settled(2, 500)
     at_two, two = time.monotonic(), load.rates
     load.rates = [0.0] * PARTITIONS
     load.stop()
@@ -167,7 +167,7 @@ def test_what_is_not_stated_is_measured(
 
     def settled() -> bool:
         last = controller.last()
-        return bool(last) and last["lag"] < 200 and len(last["capacity_measured"]) > 1
+        return bool(last) and last["lag"] < 900 and len(last["capacity_measured"]) > 1
 
     wait_for(settled, 120.0, lambda: controller.rounds[-6:])
     wait_for(
@@ -211,9 +211,9 @@ def test_controllers_that_are_killed_or_frozen_change_nothing_for_consumers(
 
     def settled(controller: AutoscaleRun) -> bool:
         last = controller.last()
-        return bool(last) and last["running"] == 3 and last["lag"] < 200 and not last["moves"]
+        return bool(last) and last["running"] == 3 and last["lag"] < 600 and not last["moves"]
 
-    wait_for(lambda: settled(first), 60.0, lambda: first.rounds[-4:])
+    wait_for(lambda: settled(first), 120.0, lambda: first.rounds[-4:])
     second = start()
     wait_for(lambda: bool(second.rounds), 30.0, lambda: second.rounds)
     time.sleep(chance.uniform(0.0, 2.0))
@@ -231,7 +231,7 @@ def test_controllers_that_are_killed_or_frozen_change_nothing_for_consumers(
     again = len(first.rounds)
     wait_for(
         lambda: any("consumers" in r for r in first.rounds[again:]) and settled(first),
-        60.0,
+        120.0,
         lambda: first.rounds[-4:],
     )
     load.rates = [0.0] * PARTITIONS

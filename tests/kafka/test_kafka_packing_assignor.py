@@ -130,21 +130,21 @@ def test_from_one_consumer_to_six_and_back_with_kills(
     first = start("--command", " ".join(command))
     first.wait_settled(1, 0)
     load.rates = LOW
-    first.wait_settled(1, 50)
+    first.wait_settled(1, 100)
     load.rates = HIGH
-    first.wait_settled(6, 300)
+    first.wait_settled(6, 600, 180.0)
     time.sleep(chance.uniform(0.0, 3.0))
     os.kill(chance.choice(living(folder)), signal.SIGKILL)
-    first.wait_settled(6, 300)
+    first.wait_settled(6, 600, 180.0)
     time.sleep(chance.uniform(0.0, 2.0))
     # its consumers end with it
     first.kill()
     killed = time.monotonic()
     second = start("--command", " ".join(command))
-    second.wait_settled(6, 300)
+    second.wait_settled(6, 600, 180.0)
     at_six = time.monotonic()
     load.rates = LOW
-    second.wait_settled(1, 50)
+    second.wait_settled(1, 100)
     load.stop()
     second.wait_settled(1, 0)
     second.end()
@@ -180,7 +180,7 @@ def test_consumers_read_on_while_their_controller_is_killed(
     first = start("--minimum", 6)
     first.wait_settled(6, 0)
     load.rates = HIGH
-    first.wait_settled(6, 300)
+    first.wait_settled(6, 600, 180.0)
     second = start("--minimum", 6)
     wait_for(lambda: bool(second.last()), 60.0, second.last_rounds)
     time.sleep(chance.uniform(0.0, 2.0))
@@ -188,7 +188,7 @@ def test_consumers_read_on_while_their_controller_is_killed(
     load.rates = OTHER
     # what was decided for the load before is too much for one of them
     wait_for(lambda: bool(second.last()["moves"]), 60.0, second.last_rounds)
-    second.wait_settled(6, 300)
+    second.wait_settled(6, 600, 180.0)
     at, rates = time.monotonic(), load.rates
     load.rates = [0.0] * len(LOW)
     load.stop()
