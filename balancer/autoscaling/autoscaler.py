@@ -154,6 +154,8 @@ class Autoscaler:
         """Look, decide, and change what is to be changed."""
         at = time.time()
         try:
+            if self._scaler is not None and self._scaler.stand_down():
+                raise NotYetError("another controller acts and starts consumers, so these end")
             done = self._round(at)
         except NotYetError as error:
             rebalancing = isinstance(error, RebalancingError)

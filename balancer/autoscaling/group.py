@@ -11,7 +11,7 @@ from balancer.autoscaling.errors import AutoscalingError
 from cluster_model.snapshot import Floats, Ints
 
 # Numbers outside add up to nothing that could be computed with, and are mistakes.
-_LEAST, _MOST = 1e-6, 1e15
+LEAST, MOST = 1e-6, 1e15
 # More consumers than anybody runs.
 _MOST_CONSUMERS = 1e6
 
@@ -88,22 +88,21 @@ class Group:
                 raise AutoscalingError(
                     f"group, {name}: shape {values.shape} found, ({partitions},) expected"
                 )
-            least = _LEAST if above else 0.0
-            bad = np.flatnonzero(~((values >= least) & (values <= _MOST)))
+            least = LEAST if above else 0.0
+            bad = np.flatnonzero(~((values >= least) & (values <= MOST)))
             if len(bad):
                 row = int(bad[0])
                 where = self.consumer_name(row) if above else self.partition_name(row)
                 raise AutoscalingError(
                     f"group, {name} of {where}: {values[row]:g} found, a number from {least:g} to "
-                    f"{_MOST:g} expected"
+                    f"{MOST:g} expected"
                 )
         for name in ("new_capacity", "byte_capacity"):
             value = getattr(self, name)
             unlimited = name == "byte_capacity" and value == np.inf
-            if not (_LEAST <= value <= _MOST or unlimited):
+            if not (LEAST <= value <= MOST or unlimited):
                 raise AutoscalingError(
-                    f"group, {name}: {value:g} found, a number from {_LEAST:g} to {_MOST:g} "
-                    "expected"
+                    f"group, {name}: {value:g} found, a number from {LEAST:g} to {MOST:g} expected"
                 )
         for name, values, each, unit in (
             ("rate", self.rate, self.new_capacity, "events/s"),

@@ -40,6 +40,7 @@ class Kafka:
     """What an admin client answers."""
 
     def __init__(self) -> None:
+        self.cluster = "one"
         self.topics = {"orders": 3}
         self.end = {("orders", 0): 1000, ("orders", 1): 500, ("orders", 2): 0}
         self.start = dict.fromkeys(self.end, 0)
@@ -62,6 +63,9 @@ class Kafka:
         if self.failure is not None:
             raise self.failure
         yield lambda call: call(self)
+
+    def describe_cluster(self) -> Any:
+        return {"cluster_id": self.cluster}
 
     def describe_groups(self, groups: Sequence[str]) -> Any:
         members = [
@@ -138,6 +142,46 @@ def test_a_coordinator_that_is_being_moved_is_asked_again(
     kafka.error = "[Error 15] CoordinatorNotAvailableError: None"
     with pytest.raises(NotYetError, match="coordinator"):
         observer.observe()
+
+
+def test_a_group_of_another_cluster_is_another_one(
+    observer: KafkaObserver, kafka: Kafka, clock: Clock
+) -> None:
+    with pytest.raises(NotYetError, match="being measured"):
+        observer.observe()
+    clock.now += 10.0
+    observer.observe()
+    kafka.cluster = "two"
+    for _ in range(2):
+        clock.now += 10.0
+        with pytest.raises(AutoscalingError, match="cluster 'two' answers, 'one' as at first"):
+            observer.observe()
+    # nothing of the other one is kept
+    kafka.cluster = "one"
+    clock.now += 10.0
+    assert observer.observe().group.rate.tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("rate", [1e300, 1e-300, float("inf"), float("nan"), -1.0, 0.0])
+def test_a_consumer_that_says_something_absurd_counts_as_not_measured(
+    kafka: Kafka, clock: Clock, rate: float
+) -> None:
+    class Absurd:
+        def capacities(self) -> dict[str, float]:
+            return {"a": rate, "b": 50.0}
+
+        def rebalance_seconds(self) -> None:
+            return None
+
+    observer = KafkaObserver(
+        kafka.connect, "shop", ["orders"], Working(), clock=clock, reports=Absurd()
+    )
+    with pytest.raises(NotYetError, match="being measured"):
+        observer.observe()
+    clock.now += 10.0
+    found = observer.observe()
+    assert dict(found.measured) == {"b": 50.0}
+    assert found.group.capacity.tolist() == [50.0, 50.0]
 
 
 def test_a_group_of_the_new_protocol_is_told_from_one_that_is_not_there(
@@ -479,6 +523,9 @@ class Fixed:
 
     def request(self, consumers: int, seen: Count, leaving: Sequence[str] = ()) -> None:
         self.requested = consumers
+
+    def stand_down(self) -> bool:
+        return False
 
     def close(self) -> None:
         pass
