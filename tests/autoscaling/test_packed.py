@@ -199,6 +199,9 @@ class Fixed:
     def request(self, consumers: int, seen: Count, leaving: Sequence[str] = ()) -> None:
         self.asked.append((consumers, tuple(leaving)))
 
+    def stand_down(self) -> bool:
+        return False
+
     def close(self) -> None: ...
 
 

@@ -28,8 +28,9 @@ from cluster_model.kafka import admin_client
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 PARTITIONS = 6
-# What a consumer is said to process; it does more, so that it can catch up.
-CAPACITY = 100
+# What a consumer is said to process; it does more, so that it can catch up. It is little, so that a
+# slow machine can do it.
+CAPACITY = 40
 SLA = 5.0
 INTERVAL, WINDOW, REACTION = 1.0, 5.0, 3.0
 ELECTION = 6.0
@@ -78,7 +79,7 @@ def ends() -> Iterator[ExitStack]:
 
 @pytest.fixture
 def load(kafka_cluster: KafkaCluster, topic: str, ends: ExitStack) -> Load:
-    started = Load(kafka_cluster.bootstrap, topic, [2.0] * PARTITIONS)
+    started = Load(kafka_cluster.bootstrap, topic, [1.0] * PARTITIONS)
     ends.callback(started.stop)
     return started
 
@@ -122,26 +123,26 @@ def test_a_skewed_load_is_followed_from_one_to_six_and_back_with_kills(
 ) -> None:
     chance = random.Random(15)
     first = start("--command", " ".join(command))
-    first.wait_settled(1, 100)
-    load.rates = [90.0, 80.0, 70.0, 80.0, 60.0, 70.0]
-    first.wait_settled(6, 1500, 180.0)
+    first.wait_settled(1, 100, 180.0)
+    load.rates = [36.0, 32.0, 28.0, 32.0, 24.0, 28.0]
+    first.wait_settled(6, 600, 180.0)
     for _ in range(2):
         time.sleep(chance.uniform(0.0, 2.0))
         os.kill(chance.choice(living(folder)), signal.SIGKILL)
-    first.wait_settled(6, 1500, 180.0)
+    first.wait_settled(6, 600, 180.0)
     time.sleep(chance.uniform(0.0, 2.0))
     # its consumers end with it
     first.kill()
     killed = time.monotonic()
     second = start("--command", " ".join(command))
-    second.wait_settled(6, 1500, 180.0)
+    second.wait_settled(6, 600, 180.0)
     at_six, six = time.monotonic(), load.rates
-    load.rates = [5.0, 5.0, 5.0, 90.0, 5.0, 5.0]
-    second.wait_settled(2, 500)
+    load.rates = [2.0, 2.0, 2.0, 36.0, 2.0, 2.0]
+    second.wait_settled(2, 300, 180.0)
     at_two, two = time.monotonic(), load.rates
     load.rates = [0.0] * PARTITIONS
     load.stop()
-    second.wait_settled(1, 0)
+    second.wait_settled(1, 0, 180.0)
     second.end()
     assert second.process.returncode == 0
     written = Written.read(folder)
@@ -163,11 +164,11 @@ def test_what_is_not_stated_is_measured(
     load: Load, start: Callable[..., AutoscaleRun], command: list[str], folder: Path
 ) -> None:
     controller = start("--command", " ".join(command), stated=False)
-    load.rates = [60.0, 50.0, 40.0, 50.0, 40.0, 40.0]
+    load.rates = [24.0, 20.0, 16.0, 20.0, 16.0, 16.0]
 
     def settled() -> bool:
         last = controller.last()
-        return bool(last) and last["lag"] < 900 and len(last["capacity_measured"]) > 1
+        return bool(last) and last["lag"] < 400 and len(last["capacity_measured"]) > 1
 
     wait_for(settled, 120.0, lambda: controller.rounds[-6:])
     wait_for(
@@ -199,7 +200,7 @@ def test_controllers_that_are_killed_or_frozen_change_nothing_for_consumers(
     ends: ExitStack,
 ) -> None:
     chance = random.Random(16)
-    load.rates = [60.0, 10.0, 50.0, 10.0, 40.0, 10.0]
+    load.rates = [24.0, 4.0, 20.0, 4.0, 16.0, 4.0]
     first = start()
     wait_for(lambda: bool(first.rounds), 60.0, lambda: first.rounds)
     for n in range(3):
@@ -211,7 +212,7 @@ def test_controllers_that_are_killed_or_frozen_change_nothing_for_consumers(
 
     def settled(controller: AutoscaleRun) -> bool:
         last = controller.last()
-        return bool(last) and last["running"] == 3 and last["lag"] < 600 and not last["moves"]
+        return bool(last) and last["running"] == 3 and last["lag"] < 300 and not last["moves"]
 
     wait_for(lambda: settled(first), 120.0, lambda: first.rounds[-4:])
     second = start()
@@ -225,7 +226,7 @@ def test_controllers_that_are_killed_or_frozen_change_nothing_for_consumers(
     # the new controller decides by its own short look at the load, and may move something
     moved = int(second.last()["moves"])
     first.process.send_signal(signal.SIGCONT)
-    load.rates = [10.0, 60.0, 10.0, 50.0, 10.0, 40.0]
+    load.rates = [4.0, 24.0, 4.0, 20.0, 4.0, 16.0]
     time.sleep(chance.uniform(2.0, 5.0))
     second.process.kill()
     again = len(first.rounds)
@@ -315,8 +316,8 @@ def test_write_speeds_are_published_and_limit_what_a_consumer_reads(
     ends: ExitStack,
 ) -> None:  # fmt: skip
     speeds = f"{topic}-speeds"
-    load.event = random.Random(1).randbytes(5000)
-    load.rates = [20.0] * PARTITIONS
+    load.event = random.Random(1).randbytes(10_000)
+    load.rates = [10.0] * PARTITIONS
     monitor = subprocess.Popen(
         [sys.executable, "-c", "from balancer.cli import main; main()", "autoscale", "monitor",
          "--bootstrap-server", kafka_cluster.bootstrap, "--topics", topic, "--to", speeds,
