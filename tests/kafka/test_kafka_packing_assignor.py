@@ -25,8 +25,8 @@ from cluster_model.kafka import admin_client
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-# Events/s that a consumer is said to process; it does more, so that it can catch up. It is little, so
-# that a slow machine can do it.
+# Events/s that a consumer is said to process: little, so that a slow machine can do it. It does
+# more, so that it can catch up.
 CAPACITY = 25
 # Events/s of each partition.
 LOW = [1.0] * 12
