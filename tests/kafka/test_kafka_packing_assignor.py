@@ -54,7 +54,7 @@ def tell(*what):
 with packed_consumer(
     [topic], group=group, name=os.environ["COUNTERPOISE_CONSUMER"], bootstrap_servers=bootstrap,
     settings=PackedSettings(session_ms={SESSION * 1000:.0f}, heartbeat_ms=300),
-    auto_offset_reset="earliest", max_poll_records={BATCH},
+    max_poll_records={BATCH},
 ) as consumer:
     while not stopped:
         batch = consumer.poll(timeout_ms=100)
