@@ -9,6 +9,7 @@ import numpy as np
 from balancer.allocation.packing.problem import Packing
 from balancer.autoscaling.errors import AutoscalingError
 from cluster_model.snapshot import Floats, Ints
+from metrics_reporter.documents import shown_name
 
 # Numbers outside add up to nothing that could be computed with, and are mistakes.
 LEAST, MOST = 1e-6, 1e15
@@ -157,11 +158,14 @@ class Group:
 
     def partition_name(self, row: int) -> str:
         """The partition of a row, for messages."""
-        return self.partition_names[row] if self.partition_names else f"partition {row}"
+        names = self.partition_names
+        return shown_name(names[row]) if names else f"partition {row}"
 
     def consumer_name(self, index: int) -> str:
         """The running consumer of an index, for messages."""
-        return self.consumer_names[index] if self.consumer_names else f"consumer {index}"
+        return (
+            shown_name(self.consumer_names[index]) if self.consumer_names else f"consumer {index}"
+        )
 
     def packing(
         self, sla: float, fill: float, *, rate: Floats | None = None, lag: Floats | None = None

@@ -24,7 +24,7 @@ from cluster_model.errors import InputError
 from cluster_model.kafka import KafkaDeniedError
 from cluster_model.snapshot import Floats
 from metrics_reporter.clocks import boot_clock
-from metrics_reporter.documents import shown
+from metrics_reporter.documents import shown, shown_name
 from metrics_reporter.quantities import plural
 
 Ask = Callable[[Callable[[Any], Any]], Any]
@@ -297,7 +297,7 @@ class KafkaObserver:
         worst = max(far, key=far.__getitem__)
         others = f", and {plural(len(far) - 1, 'other')} differ too" if len(far) > 1 else ""
         return (
-            f"{worst} can process {measured[worst]:,.4g} events/s as measured, and "
+            f"{shown_name(worst)} can process {measured[worst]:,.4g} events/s as measured, and "
             f"{stated:,.4g} are stated{others}",
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from balancer.autoscaling import kafka_observer
 from balancer.autoscaling.autoscaler import Assignor, Autoscaler, Round, summary
@@ -22,6 +24,7 @@ from balancer.autoscaling.parameters import AutoscalingParameters
 from balancer.autoscaling.policy import Decision, evenly
 from balancer.autoscaling.repairing import RepairPolicy
 from balancer.autoscaling.replicas import Count, Scaler, ScalingLimits
+from balancer.cli.autoscale_view import decided, live
 from cluster_model.kafka import KafkaDeniedError
 from metrics_reporter.exposition import Sample, parse
 
@@ -485,6 +488,31 @@ def test_partitions_that_ranges_never_part_ask_for_no_more_consumers() -> None:
     assert enough_in_ranges(two, 2, 1.0) == 10
     apart = replace(two, group=replace(two.group, rate=np.array([60.0, *[0.0] * 9, 30.0])))
     assert enough_in_ranges(apart, 1, 1.0) == 1
+
+
+def test_names_that_a_terminal_would_obey_are_quoted(
+    kafka: Kafka, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever may join the group chooses its client id."""
+    kafka.members, kafka.static, kafka.client = {"a": [0, 1, 2]}, False, "x\x1b[2J\nfailed: [red]y"
+    observer = KafkaObserver(kafka.connect, "shop", ["orders"], Working(1.0), clock=clock)
+    with pytest.raises(NotYetError, match="being measured"):
+        observer.observe()
+    clock.now += 10.0
+    kafka.end = {p: end + 100 for p, end in kafka.end.items()}
+    loop = Autoscaler(observer.observe, RepairPolicy(AutoscalingParameters(sla=5.0)))
+    done = loop.round()
+    assert "will have too much" in done.reason
+    assert done.observation is not None
+    assert done.decision is not None
+    names = done.observation.names_after(done.decision)
+    said = [done.reason, *summary(done.observation, done.decision, names)]
+    console = Console(file=sys.stdout, width=200, force_terminal=True, color_system=None)
+    console.print(live(done), decided(done.observation, done.decision))
+    said.append(capsys.readouterr().out)
+    for text in said:
+        assert "\x1b[2J" not in text
+        assert "\nfailed: " not in text
 
 
 def test_consumers_to_start_have_names_of_their_own() -> None:
