@@ -34,6 +34,7 @@ _VALUES: dict[str, tuple[float, ...]] = {
     "trend_seconds": (2.0, 8.0),
     "noise_seconds": (7.5, 30.0),
     "significance": (1.0, 4.0),
+    "step": (4.0, 1e6),
     "burst_decisions": (2, 10),
     "calm": (7.5, 30.0),
     "quiet": (7.5, 30.0),

@@ -17,6 +17,7 @@ from balancer.autoscaling.observation import Observation, enough_in_ranges
 from balancer.autoscaling.policy import Decision, Policy, stay
 from balancer.autoscaling.replicas.scaler import Scaler
 from cluster_model.errors import InputError
+from metrics_reporter.documents import shown_name
 from metrics_reporter.errors import ReporterError
 from metrics_reporter.exposition_text import ExpositionText
 from metrics_reporter.quantities import plural
@@ -154,6 +155,8 @@ class Autoscaler:
         """Look, decide, and change what is to be changed."""
         at = time.time()
         try:
+            if self._scaler is not None and self._scaler.stand_down():
+                raise NotYetError("another controller acts and starts consumers, so these end")
             done = self._round(at)
         except NotYetError as error:
             rebalancing = isinstance(error, RebalancingError)
@@ -309,11 +312,11 @@ def summary(observation: Observation, decision: Decision, names: Sequence[str]) 
         f"{'moves' if decision.moves == 1 else 'move'}: {decision.reason}"
     ]
     if decision.start:
-        lines.append(f"start {', '.join(names[o.group.consumers :])}")
+        lines.append(f"start {', '.join(map(shown_name, names[o.group.consumers :]))}")
     stopped = [o.consumers[i] for i in decision.stop]
     if stopped:
-        lines.append(f"stop {', '.join(stopped)}")
+        lines.append(f"stop {', '.join(map(shown_name, stopped))}")
     idle = [name for name in o.leaving(decision) if name not in stopped]
     if idle:
-        lines.append(f"without partitions {', '.join(idle)}")
+        lines.append(f"without partitions {', '.join(map(shown_name, idle))}")
     return lines

@@ -1,6 +1,7 @@
 """Forecasts rates some seconds ahead: their level and trend, smoothed (Holt's method).
 
-A trend counts only as far as it stands out from the noise of the rates.
+A trend counts only as far as it stands out from the noise of the rates, and rates that exceed their
+forecasts by much more than that are a step, which is believed at once.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ class Forecast:
         Time over which the errors of the forecasts are averaged.
     significance
         Standard deviations below which a trend is taken for noise.
+    step
+        Standard deviations, less one each time, by which rates have exceeded forecasts when that is
+        a step: the level is then what was measured, and the trend stays.
 
     Examples
     --------
-    >>> forecast = Forecast(0, 0, noise_seconds=0, significance=0)
+    >>> forecast = Forecast(0, 0, noise_seconds=0, significance=0, step=6)
     >>> forecast.update(np.array([10.0]), now=0, ahead=5).tolist()
     [10.0]
     >>> forecast.update(np.array([12.0]), now=1, ahead=5).tolist()
@@ -38,13 +42,17 @@ class Forecast:
         *,
         noise_seconds: float,
         significance: float,
+        step: float,
     ) -> None:
         self._level_seconds, self._trend_seconds = level_seconds, trend_seconds
         self._noise_seconds, self._significance = noise_seconds, significance
+        self._step = step
         self._level: Floats | None = None
         self._trend: Floats = np.zeros(0)
         # mean square of the errors of the forecasts
         self._noise: Floats = np.zeros(0)
+        # by how many of its standard deviations, less one each time, rates have exceeded forecasts
+        self._rise: Floats = np.zeros(0)
         self._at = 0.0
 
     def update(self, rate: Floats, now: float, ahead: float) -> Floats:
@@ -52,7 +60,7 @@ class Forecast:
         if self._level is None or len(self._level) != len(rate):
             self._level, self._trend, self._at = rate, np.zeros(len(rate)), now
             # that of events which are independent of each other
-            self._noise = rate
+            self._noise, self._rise = rate, np.zeros(len(rate))
             return rate
         passed = now - self._at
         trend = self._trend
@@ -61,9 +69,17 @@ class Forecast:
             a, b = _weight(passed, self._level_seconds), _weight(passed, self._trend_seconds)
             expected = before + self._trend * passed
             error = rate - expected
-            self._level = expected + a * error
-            self._trend = self._trend + b * ((self._level - before) / passed - self._trend)
+            # at least that of events which are independent of each other
+            usual = np.sqrt(np.maximum(self._noise, np.maximum(before, 1.0)))
+            self._rise = np.maximum(self._rise + error / usual - 1.0, 0.0)
+            steps = self._rise > self._step
+            self._rise[steps] = 0.0
+            self._level = np.where(steps, rate, expected + a * error)
+            slope = np.where(steps, self._trend, (self._level - before) / passed)
+            self._trend = self._trend + b * (slope - self._trend)
             c = _weight(passed, self._noise_seconds)
+            # a step is no noise
+            error = np.minimum(np.abs(error), usual * (self._step + 1.0))
             self._noise = self._noise + c * (error**2 - self._noise)
             # the variance that the noise gives to the trend
             variance = self._noise * a**2 * b / (2 - b) / passed**2

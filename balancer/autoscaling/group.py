@@ -9,9 +9,10 @@ import numpy as np
 from balancer.allocation.packing.problem import Packing
 from balancer.autoscaling.errors import AutoscalingError
 from cluster_model.snapshot import Floats, Ints
+from metrics_reporter.documents import shown_name
 
 # Numbers outside add up to nothing that could be computed with, and are mistakes.
-_LEAST, _MOST = 1e-6, 1e15
+LEAST, MOST = 1e-6, 1e15
 # More consumers than anybody runs.
 _MOST_CONSUMERS = 1e6
 
@@ -88,22 +89,21 @@ class Group:
                 raise AutoscalingError(
                     f"group, {name}: shape {values.shape} found, ({partitions},) expected"
                 )
-            least = _LEAST if above else 0.0
-            bad = np.flatnonzero(~((values >= least) & (values <= _MOST)))
+            least = LEAST if above else 0.0
+            bad = np.flatnonzero(~((values >= least) & (values <= MOST)))
             if len(bad):
                 row = int(bad[0])
                 where = self.consumer_name(row) if above else self.partition_name(row)
                 raise AutoscalingError(
                     f"group, {name} of {where}: {values[row]:g} found, a number from {least:g} to "
-                    f"{_MOST:g} expected"
+                    f"{MOST:g} expected"
                 )
         for name in ("new_capacity", "byte_capacity"):
             value = getattr(self, name)
             unlimited = name == "byte_capacity" and value == np.inf
-            if not (_LEAST <= value <= _MOST or unlimited):
+            if not (LEAST <= value <= MOST or unlimited):
                 raise AutoscalingError(
-                    f"group, {name}: {value:g} found, a number from {_LEAST:g} to {_MOST:g} "
-                    "expected"
+                    f"group, {name}: {value:g} found, a number from {LEAST:g} to {MOST:g} expected"
                 )
         for name, values, each, unit in (
             ("rate", self.rate, self.new_capacity, "events/s"),
@@ -158,11 +158,14 @@ class Group:
 
     def partition_name(self, row: int) -> str:
         """The partition of a row, for messages."""
-        return self.partition_names[row] if self.partition_names else f"partition {row}"
+        names = self.partition_names
+        return shown_name(names[row]) if names else f"partition {row}"
 
     def consumer_name(self, index: int) -> str:
         """The running consumer of an index, for messages."""
-        return self.consumer_names[index] if self.consumer_names else f"consumer {index}"
+        return (
+            shown_name(self.consumer_names[index]) if self.consumer_names else f"consumer {index}"
+        )
 
     def packing(
         self, sla: float, fill: float, *, rate: Floats | None = None, lag: Floats | None = None

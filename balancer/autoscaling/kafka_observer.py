@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from balancer.autoscaling.errors import AutoscalingError, NotYetError, RebalancingError
-from balancer.autoscaling.group import Group
+from balancer.autoscaling.group import LEAST, MOST, Group
 from balancer.autoscaling.measurement import (
     ConsumptionEstimator,
     MeasurementSettings,
@@ -24,7 +24,7 @@ from cluster_model.errors import InputError
 from cluster_model.kafka import KafkaDeniedError
 from cluster_model.snapshot import Floats
 from metrics_reporter.clocks import boot_clock
-from metrics_reporter.documents import shown
+from metrics_reporter.documents import shown, shown_name
 from metrics_reporter.quantities import plural
 
 Ask = Callable[[Callable[[Any], Any]], Any]
@@ -144,6 +144,8 @@ class KafkaObserver:
         # whether a topic is, or may be, compacted, and the ends of such when they were first seen
         self._compacted: dict[str, bool] = {}
         self._gaps: dict[Partition, int] = {}
+        # of the cluster that answered first
+        self._cluster: str | None = None
         # the median of what was measured last
         self._usual: float | None = None
 
@@ -175,6 +177,7 @@ class KafkaObserver:
 
     def _observe(self) -> Observation:
         with self._connect() as ask:
+            self._check_cluster(ask)
             members: Mapping[str, Sequence[Partition]] = self._members(ask)
             if self._own_members is not None:
                 if members:
@@ -245,11 +248,23 @@ class KafkaObserver:
             rebalance_measured=took,
         )
 
+    def _check_cluster(self, ask: Ask) -> None:
+        """Refuse a cluster that is not the one of the first look: its group is another one."""
+        found = ask(lambda admin: admin.describe_cluster()).get("cluster_id")
+        self._cluster = found if self._cluster is None else self._cluster
+        if found != self._cluster:
+            raise AutoscalingError(
+                f"group {shown(self.group)}: cluster {shown(found)} answers, "
+                f"{shown(self._cluster)} as at first expected"
+            )
+
     def _measured(self, names: Sequence[str]) -> dict[str, float]:
         """Events/s that running consumers can process, of those of which it is known."""
         said = {} if self._reports is None else self._reports.capacities()
         found = {**self._consumption.capacities(), **said}
-        measured = {name: found[name] for name in names if name in found}
+        # what nobody can process is not measured
+        known = {name: rate for name, rate in found.items() if LEAST <= rate <= MOST}
+        measured = {name: known[name] for name in names if name in known}
         if measured:
             self._usual = float(np.median(list(measured.values())))
         return measured
@@ -282,7 +297,7 @@ class KafkaObserver:
         worst = max(far, key=far.__getitem__)
         others = f", and {plural(len(far) - 1, 'other')} differ too" if len(far) > 1 else ""
         return (
-            f"{worst} can process {measured[worst]:,.4g} events/s as measured, and "
+            f"{shown_name(worst)} can process {measured[worst]:,.4g} events/s as measured, and "
             f"{stated:,.4g} are stated{others}",
         )
 

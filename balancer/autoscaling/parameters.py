@@ -36,6 +36,9 @@ class AutoscalingParameters(BaseModel):
         Time over which the errors of the forecasts are averaged.
     significance
         Standard deviations by which a trend must stand out from these errors.
+    step
+        Standard deviations, less one each time, by which rates have exceeded forecasts when that is
+        a step of the rate, which is not smoothed.
     burst_decisions
         Decisions in which events must wait again and again to count as coming in bursts, whose size
         is provided for.
@@ -64,6 +67,7 @@ class AutoscalingParameters(BaseModel):
     trend_seconds: float = Field(default=4.0, ge=0, le=1e5)
     noise_seconds: float = Field(default=15.0, ge=0, le=1e5)
     significance: float = Field(default=2.0, ge=0, le=100)
+    step: float = Field(default=6.0, ge=0, le=1e6)
     burst_decisions: int = Field(default=5, ge=1, le=10_000)
     calm: float = Field(default=15.0, ge=0, le=1e6)
     quiet: float = Field(default=15.0, ge=0, le=1e6)

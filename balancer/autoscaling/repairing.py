@@ -44,6 +44,7 @@ class RepairPolicy:
             p.trend_seconds,
             noise_seconds=p.noise_seconds,
             significance=p.significance,
+            step=p.step,
         )
         self._recent: deque[tuple[float, Floats]] = deque()
         self._bursts: deque[float] = deque(maxlen=p.burst_decisions)
@@ -63,7 +64,9 @@ class RepairPolicy:
             self._recent.popleft()
         self._observe_burst(group)
         warnings = warnings_of(group, p.sla, rate)
-        decision = self._grown(group, rate, warnings) or self._saved(group, now, warnings)
+        decision = self._grown(group, rate, warnings)
+        if decision is None:
+            decision = self._saved(group, now, warnings)
         if decision.moves or decision.start:
             self._changed = now
         return decision
@@ -100,6 +103,10 @@ class RepairPolicy:
         packed, needed = at_most(group, self._kept(group, rate), rate, p.maximum)
         if needed > p.maximum:
             warnings = (*warnings, too_few(needed, p.maximum))
+            full = not homeless and group.consumers == p.maximum
+            if full and not self._relieves(group, rate, packed):
+                reason = f"there are {p.maximum} consumers, the maximum, and no move relieves them"
+                return stay(group, reason, warnings)
         if homeless:
             reason = f"{plural(homeless, 'partition')} without a consumer"
         elif bad.any():
@@ -118,6 +125,20 @@ class RepairPolicy:
         keep = min(max(group.consumers, p.minimum), p.maximum)
         decision = become(group, packed, reason, keep=keep, warnings=warnings)
         return decision if decision else None
+
+    def _relieves(self, group: Group, rate: Floats, packed: Ints) -> bool:
+        """Whether the consumer that has most to do has too much, and would have less.
+
+        If there can be no more consumers, what waits is no reason to move: it waits longer by that.
+        """
+        fill = self.parameters.fill
+        before, after = (self._highest(group, rate, c) for c in (group.consumer, packed))
+        return before > fill and after < before - (1 - fill)
+
+    def _highest(self, group: Group, rate: Floats, consumer: Ints) -> float:
+        """The largest share of its capacity that a consumer has to process."""
+        load = group.load(consumer, rate)
+        return float((load / group.capacity_of(np.arange(len(load)))).max(initial=0.0))
 
     def _overloaded(self, group: Group, rate: Floats) -> Bools:
         """(C,) which consumers will have too much and could have less."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import threading
+import uuid
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -318,10 +319,16 @@ def run(
         def may_write() -> bool:
             return vote is not None and vote.prove(timeout) is not None
 
+        def overruled() -> bool:
+            return vote is not None and not vote.acting and vote.epoch is None
+
         scaler = None
-        if (replicas := _replicas(workload, namespace, kubeconfig, context, command)) is not None:
+        # static members: one that an earlier run has left behind must not have the name of another
+        prefix = f"consumer-{uuid.uuid4().hex[:6]}" if assignor == "packed" else "consumer"
+        replicas = _replicas(workload, namespace, kubeconfig, context, command, prefix)
+        if replicas is not None:
             stack.callback(replicas.close)
-            scaler = Scaler(replicas, limits, dry_run, may_write)
+            scaler = Scaler(replicas, limits, dry_run, may_write, overruled)
         assign = None
         if controller is not None:
             assign = controller.assign
@@ -401,6 +408,7 @@ def _replicas(
     kubeconfig: Path | None,
     context: str | None,
     command: str | None,
+    prefix: str,
 ) -> Replicas | None:
     if workload is not None:
         return KubernetesReplicas(workload, namespace, kubeconfig, context)
@@ -417,4 +425,4 @@ def _replicas(
         words = shlex.split(command)
     except ValueError as error:
         raise CommandError(f"--command: {error}") from None
-    return LocalProcesses(words)
+    return LocalProcesses(words, prefix=prefix)

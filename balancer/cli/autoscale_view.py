@@ -13,6 +13,7 @@ from balancer.autoscaling.observation import Observation
 from balancer.autoscaling.policy import Decision
 from balancer.cli.layout import Rows
 from cluster_model.snapshot import Floats, Ints
+from metrics_reporter.documents import shown_name
 from metrics_reporter.quantities import percent, plural
 
 _BAR = 24
@@ -63,7 +64,7 @@ def consumers(
     for c in range(min(count, _CONSUMERS)):
         rows = np.flatnonzero(consumer == c)
         table.add(
-            escape(shown[c]),
+            escape(shown_name(shown[c])),
             _bar(float(load[c])),
             percent(float(load[c])),
             f"{lag[c]:,.4g}",

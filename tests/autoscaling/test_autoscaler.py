@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from balancer.autoscaling import kafka_observer
 from balancer.autoscaling.autoscaler import Assignor, Autoscaler, Round, summary
@@ -22,6 +24,7 @@ from balancer.autoscaling.parameters import AutoscalingParameters
 from balancer.autoscaling.policy import Decision, evenly
 from balancer.autoscaling.repairing import RepairPolicy
 from balancer.autoscaling.replicas import Count, Scaler, ScalingLimits
+from balancer.cli.autoscale_view import decided, live
 from cluster_model.kafka import KafkaDeniedError
 from metrics_reporter.exposition import Sample, parse
 
@@ -40,6 +43,7 @@ class Kafka:
     """What an admin client answers."""
 
     def __init__(self) -> None:
+        self.cluster = "one"
         self.topics = {"orders": 3}
         self.end = {("orders", 0): 1000, ("orders", 1): 500, ("orders", 2): 0}
         self.start = dict.fromkeys(self.end, 0)
@@ -62,6 +66,9 @@ class Kafka:
         if self.failure is not None:
             raise self.failure
         yield lambda call: call(self)
+
+    def describe_cluster(self) -> Any:
+        return {"cluster_id": self.cluster}
 
     def describe_groups(self, groups: Sequence[str]) -> Any:
         members = [
@@ -138,6 +145,46 @@ def test_a_coordinator_that_is_being_moved_is_asked_again(
     kafka.error = "[Error 15] CoordinatorNotAvailableError: None"
     with pytest.raises(NotYetError, match="coordinator"):
         observer.observe()
+
+
+def test_a_group_of_another_cluster_is_another_one(
+    observer: KafkaObserver, kafka: Kafka, clock: Clock
+) -> None:
+    with pytest.raises(NotYetError, match="being measured"):
+        observer.observe()
+    clock.now += 10.0
+    observer.observe()
+    kafka.cluster = "two"
+    for _ in range(2):
+        clock.now += 10.0
+        with pytest.raises(AutoscalingError, match="cluster 'two' answers, 'one' as at first"):
+            observer.observe()
+    # nothing of the other one is kept
+    kafka.cluster = "one"
+    clock.now += 10.0
+    assert observer.observe().group.rate.tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("rate", [1e300, 1e-300, float("inf"), float("nan"), -1.0, 0.0])
+def test_a_consumer_that_says_something_absurd_counts_as_not_measured(
+    kafka: Kafka, clock: Clock, rate: float
+) -> None:
+    class Absurd:
+        def capacities(self) -> dict[str, float]:
+            return {"a": rate, "b": 50.0}
+
+        def rebalance_seconds(self) -> None:
+            return None
+
+    observer = KafkaObserver(
+        kafka.connect, "shop", ["orders"], Working(), clock=clock, reports=Absurd()
+    )
+    with pytest.raises(NotYetError, match="being measured"):
+        observer.observe()
+    clock.now += 10.0
+    found = observer.observe()
+    assert dict(found.measured) == {"b": 50.0}
+    assert found.group.capacity.tolist() == [50.0, 50.0]
 
 
 def test_a_group_of_the_new_protocol_is_told_from_one_that_is_not_there(
@@ -443,6 +490,31 @@ def test_partitions_that_ranges_never_part_ask_for_no_more_consumers() -> None:
     assert enough_in_ranges(apart, 1, 1.0) == 1
 
 
+def test_names_that_a_terminal_would_obey_are_quoted(
+    kafka: Kafka, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever may join the group chooses its client id."""
+    kafka.members, kafka.static, kafka.client = {"a": [0, 1, 2]}, False, "x\x1b[2J\nfailed: [red]y"
+    observer = KafkaObserver(kafka.connect, "shop", ["orders"], Working(1.0), clock=clock)
+    with pytest.raises(NotYetError, match="being measured"):
+        observer.observe()
+    clock.now += 10.0
+    kafka.end = {p: end + 100 for p, end in kafka.end.items()}
+    loop = Autoscaler(observer.observe, RepairPolicy(AutoscalingParameters(sla=5.0)))
+    done = loop.round()
+    assert "will have too much" in done.reason
+    assert done.observation is not None
+    assert done.decision is not None
+    names = done.observation.names_after(done.decision)
+    said = [done.reason, *summary(done.observation, done.decision, names)]
+    console = Console(file=sys.stdout, width=200, force_terminal=True, color_system=None)
+    console.print(live(done), decided(done.observation, done.decision))
+    said.append(capsys.readouterr().out)
+    for text in said:
+        assert "\x1b[2J" not in text
+        assert "\nfailed: " not in text
+
+
 def test_consumers_to_start_have_names_of_their_own() -> None:
     seen = replace(observation([95.0, 95.0], [0, 0], 100.0), consumers=("new 1",))
     decision = RepairPolicy(AutoscalingParameters(sla=1.0)).decide(seen.group, 0.0)
@@ -479,6 +551,9 @@ class Fixed:
 
     def request(self, consumers: int, seen: Count, leaving: Sequence[str] = ()) -> None:
         self.requested = consumers
+
+    def stand_down(self) -> bool:
+        return False
 
     def close(self) -> None:
         pass

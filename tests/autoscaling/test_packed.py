@@ -199,6 +199,9 @@ class Fixed:
     def request(self, consumers: int, seen: Count, leaving: Sequence[str] = ()) -> None:
         self.asked.append((consumers, tuple(leaving)))
 
+    def stand_down(self) -> bool:
+        return False
+
     def close(self) -> None: ...
 
 
@@ -336,9 +339,11 @@ def test_a_decision_is_written_until_the_group_follows_it(monkeypatch: pytest.Mo
 def test_a_consumer_leaves_by_its_own_id_only(member: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kafka = pytest.importorskip("kafka")
     left: list[tuple[str, str]] = []
+    given: list[dict[str, object]] = []
 
     class Client:
-        def __init__(self, **_: object) -> None:
+        def __init__(self, **configs: object) -> None:
+            given.append(configs)
             self._coordinator = SimpleNamespace(_generation=SimpleNamespace(member_id=member))
 
         def subscribe(self, topics: list[str]) -> None: ...
@@ -363,3 +368,11 @@ def test_a_consumer_leaves_by_its_own_id_only(member: str, monkeypatch: pytest.M
     with packed_consumer(["t"], group="g", name="a", bootstrap_servers="localhost:9092"):
         pass
     assert left == ([(member, "a")] if member else [])
+    # what arrives while a partition moves that was never committed is not skipped
+    assert given[0]["auto_offset_reset"] == "earliest"
+    servers = "localhost:9092"
+    with packed_consumer(
+        ["t"], group="g", name="a", bootstrap_servers=servers, auto_offset_reset="latest"
+    ):
+        pass
+    assert [g["auto_offset_reset"] for g in given if "auto_offset_reset" in g][-1] == "latest"

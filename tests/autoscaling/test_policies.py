@@ -22,12 +22,11 @@ from balancer.autoscaling.repairing import RepairPolicy
 
 def group(rate: list[float], consumer: list[int], capacity: list[float], **more: Any) -> Group:
     """A group without lag, whose new consumers process 100 events per second."""
-    more.setdefault("lag", np.zeros(len(rate)))
+    more = {"lag": np.zeros(len(rate)), "new_capacity": 100.0, **more}
     return Group(
         rate=np.array(rate),
         consumer=np.array(consumer, np.int64),
         capacity=np.array(capacity),
-        new_capacity=100.0,
         **more,
     )
 
@@ -149,6 +148,46 @@ def test_the_maximum_is_kept_and_what_it_costs_is_said() -> None:
     found = policy.decide(group([80, 80, 80], [-1] * 3, []), 0.0)
     assert found.start == 2
     assert any("its maximum is 2" in warning for warning in found.warnings)
+
+
+def test_a_group_at_its_maximum_that_catches_up_moves_nothing() -> None:
+    """What waits asks for more consumers than there may be; moves among six would only delay it."""
+    rng = np.random.default_rng(0)
+    rates = np.array([40, 35, 30, 25, 20, 20, 20, 15, 15, 10, 5, 5.0])
+    policy = RepairPolicy(AutoscalingParameters(sla=3, maximum=6))
+    consumer = [0, 1, 2, 3, 4, 5, 4, 5, 3, 2, 1, 0]
+    moves, warned = 0, 0
+    for second in range(30):
+        rate = np.maximum(rates + rng.normal(0, 0.5, 12), 0)
+        state = group(
+            rate.tolist(),
+            consumer,
+            [50.0] * 6,
+            lag=rate * 3.4,
+            new_capacity=50.0,
+            rebalance_seconds=1.0,
+            reaction_seconds=1.0,
+            blocking=False,
+        )
+        found = policy.decide(state, float(second))
+        consumer, moves = found.consumer.tolist(), moves + found.moves
+        warned += any("its maximum is 6" in warning for warning in found.warnings)
+    assert moves == 0
+    assert warned > 0
+
+
+def test_a_group_at_its_maximum_still_relieves_who_has_too_much() -> None:
+    policy = RepairPolicy(AutoscalingParameters(sla=3, maximum=2))
+    found = policy.decide(group([80, 70, 10, 10], [0, 0, 1, 1], [100.0, 100.0]), 0.0)
+    load = np.bincount(found.consumer, weights=[80, 70, 10, 10])
+    assert load.max() <= 95
+    # nobody can have less to do
+    policy = RepairPolicy(AutoscalingParameters(sla=3, maximum=2))
+    for second in (0.0, 1.0, 2.0):
+        state = group([120, 90, 10, 10], [0, 1, 1, 1], [100.0, 100.0])
+        again = policy.decide(state, second)
+        assert again.moves == 0
+        assert any("its maximum is 2" in warning for warning in again.warnings)
 
 
 def test_an_sla_below_the_rebalance_time_is_said() -> None:

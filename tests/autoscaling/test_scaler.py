@@ -59,6 +59,9 @@ class Fixed:
     def settle(self) -> None:
         self.running = self.requested
 
+    def stand_down(self) -> bool:
+        return False
+
     def close(self) -> None:
         pass
 
@@ -231,6 +234,29 @@ def test_local_consumers_follow_the_number(script: list[str], started: Started) 
     assert local.count() == Count(0, 0, 0, True)
     with pytest.raises(AutoscalingError, match="closed"):
         local.request(1, local.count())
+
+
+def test_local_consumers_end_when_another_controller_starts_its_own(
+    script: list[str], started: Started
+) -> None:
+    other: list[bool] = []
+    with LocalProcesses(script) as local:
+        scaler = Scaler(local, may_write=lambda: not other, overruled=lambda: bool(other))
+        # one that has never acted has nothing to end
+        assert not scaler.stand_down()
+        assert scaler.apply(2).kind == "changed"
+        wait_for(lambda: len(started()) == 2)
+        assert not scaler.stand_down()
+        other.append(True)
+        assert scaler.stand_down()
+        wait_for(lambda: not any(alive(id_) for _, id_ in started()))
+        assert scaler.apply(2).kind == "held"
+        assert not scaler.stand_down()
+        # what it ended itself is nobody's pause once it acts again
+        other.clear()
+        wait_for(lambda: local.count() == Count(0, 0, 0, True))
+        assert scaler.apply(2).kind == "changed"
+        wait_for(lambda: len(started()) == 4)
 
 
 def test_a_consumer_that_is_killed_starts_again(script: list[str], started: Started) -> None:

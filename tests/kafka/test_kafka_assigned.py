@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import os
 import random
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from confluent_kafka import Producer
-from kafka_cases import alive, python_environment, wait_for
+from consumer_groups import AutoscaleRun, Load, Written, living, margin
+from kafka_cases import python_environment, wait_for
 from real_kafka import KafkaCluster
 
 from balancer.autoscaling.assigned import ControlSettings, GroupController
@@ -34,16 +28,16 @@ from cluster_model.kafka import admin_client
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 PARTITIONS = 6
-# What a consumer is said to process; it does more, so that it can catch up.
-CAPACITY = 100
+# What a consumer is said to process; it does more, so that it can catch up. It is little, so that a
+# slow machine can do it.
+CAPACITY = 40
 SLA = 5.0
 INTERVAL, WINDOW, REACTION = 1.0, 5.0, 3.0
-# What no model knows of a shared machine: how long processes start, the election of a controller,
-# heartbeats and polls.
-MARGIN = 15.0
-# No event waits longer. The model: its reader is dead until its lease is over, or there are too few
-# consumers until the window shows it, a round decides and the change takes effect; then the SLA.
-BOUND = ControlSettings().wait_seconds + WINDOW + INTERVAL + REACTION + SLA + MARGIN
+ELECTION = 6.0
+# No event waits longer, but for the margin of the machine. The model: its reader is dead until its
+# lease is over, or there are too few consumers until the window shows it, a round decides and the
+# change takes effect; then the SLA.
+BOUND = ControlSettings().wait_seconds + WINDOW + INTERVAL + REACTION + SLA
 _CONSUMER = f"""
 import json, os, signal, sys, time
 from balancer.autoscaling.assigned import AssignedConsumer
@@ -68,138 +62,6 @@ with AssignedConsumer(bootstrap, group, on_start=tells("start"), on_stop=tells("
 """
 
 
-class Load:
-    """Writes events to each partition at rates that may be changed."""
-
-    def __init__(self, bootstrap: str, topic: str, rates: Sequence[float]) -> None:
-        self.rates, self.event = rates, b"event"
-        self.sent = [0.0] * len(rates)
-        self._stop = threading.Event()
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
-        self._topic = topic
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        last = time.monotonic()
-        while not self._stop.wait(0.05):
-            now = time.monotonic()
-            for partition, rate in enumerate(self.rates):
-                before = self.sent[partition]
-                self.sent[partition] += rate * (now - last)
-                for _ in range(int(self.sent[partition]) - int(before)):
-                    self._producer.produce(self._topic, self.event, partition=partition)
-            last = now
-            self._producer.poll(0)
-        assert self._producer.flush(20.0) == 0
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join(30.0)
-
-
-@dataclass
-class Stay:
-    """A partition from its start to its stop, or to the last sign of a process that was killed."""
-
-    process: int
-    partition: int
-    began: float
-    ended: float
-
-
-@dataclass
-class Written:
-    """What all consumers have written."""
-
-    stays: list[Stay] = field(default_factory=list)
-    # processed offsets of each partition, with the number of times
-    processed: dict[int, dict[int, int]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(int))
-    )
-    waited: list[float] = field(default_factory=list)
-    processes: list[int] = field(default_factory=list)
-
-    @classmethod
-    def read(cls, folder: Path) -> Written:
-        found = cls()
-        for file in folder.iterdir():
-            process = int(file.name)
-            found.processes.append(process)
-            open_: dict[int, Stay] = {}
-            for line in file.read_text(encoding="utf-8").splitlines():
-                try:
-                    at, what, *about = json.loads(line)
-                except ValueError:  # cut off by a kill
-                    continue
-                for stay in open_.values():
-                    stay.ended = at
-                if what == "start":
-                    open_[about[0]] = Stay(process, about[0], at, at)
-                elif what == "stop":
-                    found.stays.append(open_.pop(about[0]))
-                elif what == "begin":
-                    # only what is held is processed
-                    assert about[0] in open_, (process, line)
-                    found.waited.append(about[2])
-                elif what == "end":
-                    found.processed[about[0]][about[1]] += 1
-            found.stays += open_.values()
-        return found
-
-    def check_one_reader(self) -> None:
-        by_partition: dict[int, list[Stay]] = defaultdict(list)
-        for stay in self.stays:
-            by_partition[stay.partition].append(stay)
-        for stays in by_partition.values():
-            stays.sort(key=lambda s: s.began)
-            for before, after in itertools.pairwise(stays):
-                assert before.ended <= after.began, (before, after)
-
-    def check_bound(self) -> None:
-        assert max(self.waited) < BOUND
-
-    def check_nothing_lost(self, sent: Sequence[float]) -> None:
-        for partition, count in enumerate(sent):
-            missing = set(range(int(count))) - self.processed[partition].keys()
-            assert not missing, (partition, int(count), sorted(missing)[:10])
-
-    def report(self, name: str) -> None:
-        again = sum(n - 1 for by in self.processed.values() for n in by.values())
-        count = sum(len(by) for by in self.processed.values())
-        low, high, most = np.percentile(self.waited, [50, 99, 100])
-        print(
-            f"\n{name}: {count} events, {again} processed again, waited {low:.2f} s (median), "
-            f"{high:.2f} s (99 %), {most:.2f} s (longest); {len(self.stays)} stays of partitions "
-            f"with {len(self.processes)} processes"
-        )
-
-
-@dataclass
-class Controller:
-    """A running ``autoscale run`` and what it says."""
-
-    process: subprocess.Popen[str]
-    rounds: list[dict[str, Any]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.reader = threading.Thread(target=self._read, daemon=True)
-        self.reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.rounds.append(json.loads(line))
-
-    def last(self) -> dict[str, Any]:
-        return next((r for r in reversed(self.rounds) if "consumers" in r), {})
-
-    def end(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(60.0)
-        self.reader.join(10.0)
-
-
 @pytest.fixture
 def topic(kafka_cluster: KafkaCluster) -> str:
     name = f"assigned-{os.getpid()}-{time.monotonic_ns()}"
@@ -217,31 +79,26 @@ def ends() -> Iterator[ExitStack]:
 
 @pytest.fixture
 def load(kafka_cluster: KafkaCluster, topic: str, ends: ExitStack) -> Load:
-    started = Load(kafka_cluster.bootstrap, topic, [2.0] * PARTITIONS)
+    started = Load(kafka_cluster.bootstrap, topic, [1.0] * PARTITIONS)
     ends.callback(started.stop)
     return started
 
 
 @pytest.fixture
-def start(kafka_cluster: KafkaCluster, topic: str, ends: ExitStack) -> Callable[..., Controller]:
-    def started(*words: object, stated: bool = True) -> Controller:
+def start(kafka_cluster: KafkaCluster, topic: str, ends: ExitStack) -> Callable[..., AutoscaleRun]:
+    def started(*words: object, stated: bool = True) -> AutoscaleRun:
         known = ("--capacity", str(CAPACITY), "--rebalance-time", "1s") if stated else ()
-        process = subprocess.Popen(
-            [sys.executable, "-c", "from balancer.cli import main; main()", "autoscale", "run",
-             "--bootstrap-server", kafka_cluster.bootstrap, "--group", f"{topic}-readers",
-             "--topics", topic, *known, "--assignor", "assigned", "--json",
-             "--interval", f"{INTERVAL:g}s", "--window", f"{WINDOW:g}s",
-             "--reaction-time", f"{REACTION:g}s",
-             "--sla", f"{SLA:g}s", "--down-cooldown", "5s", "--maximum", "6",
-             *map(str, words)],
-            stdout=subprocess.PIPE,
-            stderr=None,
-            text=True,
-            env=python_environment(),
+        controller = AutoscaleRun.start(
+            "--bootstrap-server", kafka_cluster.bootstrap, "--group", f"{topic}-readers",
+            "--topics", topic, *known, "--assignor", "assigned",
+            "--interval", f"{INTERVAL:g}s", "--window", f"{WINDOW:g}s",
+            "--reaction-time", f"{REACTION:g}s",
+            "--sla", f"{SLA:g}s", "--down-cooldown", "5s", "--maximum", "6",
+            *words,
         )  # fmt: skip
-        ends.callback(process.wait)
-        ends.callback(process.kill)
-        return Controller(process)
+        ends.callback(controller.process.wait)
+        ends.callback(controller.process.kill)
+        return controller
 
     return started
 
@@ -261,55 +118,57 @@ def command(kafka_cluster: KafkaCluster, topic: str, tmp_path: Path, folder: Pat
     return list(map(str, given))
 
 
-def test_a_skewed_load_is_followed_from_one_to_six_and_back_with_consumers_killed(
-    load: Load, start: Callable[..., Controller], command: list[str], folder: Path
+def test_a_skewed_load_is_followed_from_one_to_six_and_back_with_kills(
+    load: Load, start: Callable[..., AutoscaleRun], command: list[str], folder: Path
 ) -> None:
     chance = random.Random(15)
-    controller = start("--command", " ".join(command))
-
-    def last_rounds() -> object:
-        return controller.rounds[-6:]
-
-    def running(count: int) -> Callable[[], bool]:
-        def found() -> bool:
-            last = controller.last()
-            return bool(last) and last["running"] == last["consumers"] == count
-
-        return found
-
-    wait_for(running(1), 60.0, last_rounds)
-    load.rates = [90.0, 80.0, 70.0, 80.0, 60.0, 70.0]
-    wait_for(lambda: running(6)() and controller.last()["lag"] < 500, 60.0, last_rounds)
+    first = start("--command", " ".join(command))
+    first.wait_settled(1, 100, 180.0)
+    load.rates = [36.0, 32.0, 28.0, 32.0, 24.0, 28.0]
+    first.wait_settled(6, 600, 180.0)
     for _ in range(2):
         time.sleep(chance.uniform(0.0, 2.0))
-        living = [int(f.name) for f in folder.iterdir() if alive(int(f.name))]
-        os.kill(chance.choice(living), signal.SIGKILL)
-    wait_for(lambda: running(6)() and controller.last()["lag"] < 500, 60.0, last_rounds)
-    load.rates = [5.0, 5.0, 5.0, 90.0, 5.0, 5.0]
-    wait_for(lambda: controller.last()["running"] <= 2, 60.0, last_rounds)
+        os.kill(chance.choice(living(folder)), signal.SIGKILL)
+    first.wait_settled(6, 600, 180.0)
+    time.sleep(chance.uniform(0.0, 2.0))
+    # its consumers end with it
+    first.kill()
+    killed = time.monotonic()
+    second = start("--command", " ".join(command))
+    second.wait_settled(6, 600, 180.0)
+    at_six, six = time.monotonic(), load.rates
+    load.rates = [2.0, 2.0, 2.0, 36.0, 2.0, 2.0]
+    second.wait_settled(2, 300, 180.0)
+    at_two, two = time.monotonic(), load.rates
     load.rates = [0.0] * PARTITIONS
     load.stop()
-    wait_for(lambda: running(1)() and controller.last()["lag"] == 0, 60.0, last_rounds)
-    controller.end()
-    assert controller.process.returncode == 0
+    second.wait_settled(1, 0, 180.0)
+    second.end()
+    assert second.process.returncode == 0
     written = Written.read(folder)
-    written.report("kill -9 of two consumers")
+    written.report("kill -9 of two consumers, and of a controller with its consumers")
     written.check_one_reader()
     written.check_nothing_lost(load.sent)
-    written.check_bound()
-    assert not [id_ for id_ in written.processes if alive(id_)]
-    assert not [r for r in controller.rounds if r["kind"] == "failed"]
+    seconds = BOUND + margin()
+    # another controller must have been elected first
+    written.check_bound(seconds + ELECTION)
+    written.check_balanced(at_six, six, CAPACITY)
+    written.check_balanced(at_two, two, CAPACITY)
+    assert not living(folder)
+    assert not [r for r in (*first.rounds, *second.rounds) if r["kind"] == "failed"]
+    # events of before the controller was killed have waited for nothing but consumers
+    assert max(written.waited_before(killed)) < seconds
 
 
 def test_what_is_not_stated_is_measured(
-    load: Load, start: Callable[..., Controller], command: list[str], folder: Path
+    load: Load, start: Callable[..., AutoscaleRun], command: list[str], folder: Path
 ) -> None:
     controller = start("--command", " ".join(command), stated=False)
-    load.rates = [60.0, 50.0, 40.0, 50.0, 40.0, 40.0]
+    load.rates = [24.0, 20.0, 16.0, 20.0, 16.0, 16.0]
 
     def settled() -> bool:
         last = controller.last()
-        return bool(last) and last["lag"] < 200 and len(last["capacity_measured"]) > 1
+        return bool(last) and last["lag"] < 400 and len(last["capacity_measured"]) > 1
 
     wait_for(settled, 120.0, lambda: controller.rounds[-6:])
     wait_for(
@@ -335,13 +194,13 @@ def test_what_is_not_stated_is_measured(
 
 def test_controllers_that_are_killed_or_frozen_change_nothing_for_consumers(
     load: Load,
-    start: Callable[..., Controller],
+    start: Callable[..., AutoscaleRun],
     command: list[str],
     folder: Path,
     ends: ExitStack,
 ) -> None:
     chance = random.Random(16)
-    load.rates = [60.0, 10.0, 50.0, 10.0, 40.0, 10.0]
+    load.rates = [24.0, 4.0, 20.0, 4.0, 16.0, 4.0]
     first = start()
     wait_for(lambda: bool(first.rounds), 60.0, lambda: first.rounds)
     for n in range(3):
@@ -351,11 +210,11 @@ def test_controllers_that_are_killed_or_frozen_change_nothing_for_consumers(
         ends.callback(consumer.wait)
         ends.callback(consumer.kill)
 
-    def settled(controller: Controller) -> bool:
+    def settled(controller: AutoscaleRun) -> bool:
         last = controller.last()
-        return bool(last) and last["running"] == 3 and last["lag"] < 200 and not last["moves"]
+        return bool(last) and last["running"] == 3 and last["lag"] < 300 and not last["moves"]
 
-    wait_for(lambda: settled(first), 60.0, lambda: first.rounds[-4:])
+    wait_for(lambda: settled(first), 120.0, lambda: first.rounds[-4:])
     second = start()
     wait_for(lambda: bool(second.rounds), 30.0, lambda: second.rounds)
     time.sleep(chance.uniform(0.0, 2.0))
@@ -367,13 +226,13 @@ def test_controllers_that_are_killed_or_frozen_change_nothing_for_consumers(
     # the new controller decides by its own short look at the load, and may move something
     moved = int(second.last()["moves"])
     first.process.send_signal(signal.SIGCONT)
-    load.rates = [10.0, 60.0, 10.0, 50.0, 10.0, 40.0]
+    load.rates = [4.0, 24.0, 4.0, 20.0, 4.0, 16.0]
     time.sleep(chance.uniform(2.0, 5.0))
     second.process.kill()
     again = len(first.rounds)
     wait_for(
         lambda: any("consumers" in r for r in first.rounds[again:]) and settled(first),
-        60.0,
+        120.0,
         lambda: first.rounds[-4:],
     )
     load.rates = [0.0] * PARTITIONS
@@ -387,11 +246,11 @@ def test_controllers_that_are_killed_or_frozen_change_nothing_for_consumers(
     written.report(f"no controller for {taken_over - held_from:.1f} s, then kill -9 of one")
     written.check_one_reader()
     written.check_nothing_lost(load.sent)
-    written.check_bound()
+    written.check_bound(BOUND + margin())
     # a consumer goes on while controllers change, apart from what the new one has decided
     held = [s for s in written.stays if s.began < held_from and s.ended > taken_over]
     assert PARTITIONS - moved <= len(held) <= PARTITIONS
-    assert not [id_ for id_ in written.processes if alive(id_)]
+    assert not living(folder)
 
 
 class Vote:
@@ -453,12 +312,12 @@ def test_a_controller_that_never_decides_goes_on_with_what_the_last_one_has_said
 
 
 def test_write_speeds_are_published_and_limit_what_a_consumer_reads(
-    kafka_cluster: KafkaCluster, topic: str, load: Load, start: Callable[..., Controller],
+    kafka_cluster: KafkaCluster, topic: str, load: Load, start: Callable[..., AutoscaleRun],
     ends: ExitStack,
 ) -> None:  # fmt: skip
     speeds = f"{topic}-speeds"
-    load.event = random.Random(1).randbytes(5000)
-    load.rates = [20.0] * PARTITIONS
+    load.event = random.Random(1).randbytes(10_000)
+    load.rates = [10.0] * PARTITIONS
     monitor = subprocess.Popen(
         [sys.executable, "-c", "from balancer.cli import main; main()", "autoscale", "monitor",
          "--bootstrap-server", kafka_cluster.bootstrap, "--topics", topic, "--to", speeds,

@@ -1,27 +1,23 @@
 """Packed consumers on a real Kafka: a skewed load that changes, from 1 to 6 consumers and back.
 
-Every consumer writes down when it processed which record. Nothing is lost, also with ``kill -9``,
-and no partition is processed by two at a time.
+Every consumer writes down when it processed which record. Nothing is lost, also with ``kill -9`` of
+a consumer and of the autoscaler, and no partition is processed by two at a time.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from consumer_groups import AutoscaleRun, Load, Written, living, margin
 from kafka_cases import python_environment, wait_for
 from real_kafka import KafkaCluster
 
@@ -29,166 +25,191 @@ from cluster_model.kafka import admin_client
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-# Events/s that a consumer processes.
-CAPACITY = 50
-# Seconds after which a phase begins, and the events/s of each partition in it.
-PHASES = (
-    (0.0, (10, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2)),
-    (8.0, (40, 35, 30, 25, 20, 20, 20, 15, 15, 10, 5, 5)),
-    (30.0, (2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2)),
-)
-ENDS = 40.0
+# Events/s that a consumer is said to process: little, so that a slow machine can do it. It does
+# more, so that it can catch up.
+CAPACITY = 25
+# Events/s of each partition.
+LOW = [1.0] * 12
+HIGH = [20.0, 17.0, 15.0, 13.0, 10.0, 10.0, 10.0, 8.0, 7.0, 5.0, 3.0, 2.0]
+OTHER = [2.0, 3.0, 5.0, 7.0, 8.0, 10.0, 10.0, 10.0, 13.0, 15.0, 17.0, 20.0]
+BATCH = 10
+SESSION, ELECTION = 6.0, 6.0
+SLA, INTERVAL, WINDOW, REACTION = 3.0, 1.0, 3.0, 1.0
+# No event waits longer, but for the margin of the machine. The model: its reader is dead until its
+# session is over, or there are too few consumers until the window shows it, a round decides and the
+# change takes effect; then the SLA.
+BOUND = SESSION + WINDOW + INTERVAL + REACTION + SLA
 _CONSUMER = f"""
-import os, signal, sys, time
+import json, os, signal, sys, time
 from balancer.autoscaling.packed import PackedSettings, packed_consumer
 
 bootstrap, group, topic, folder = sys.argv[1:]
 stopped = []
 signal.signal(signal.SIGTERM, lambda number, frame: stopped.append(number))
-name = os.environ["COUNTERPOISE_CONSUMER"]
-with open(f"{{folder}}/{{name}}-{{os.getpid()}}", "w", buffering=1) as log, packed_consumer(
-    [topic], group=group, name=name, bootstrap_servers=bootstrap,
-    settings=PackedSettings(session_ms=6000, heartbeat_ms=300),
-    auto_offset_reset="earliest", max_poll_records=10,
+log = open(os.path.join(folder, str(os.getpid())), "w", buffering=1)
+
+def tell(*what):
+    log.write(json.dumps([time.monotonic(), *what]) + "\\n")
+
+with packed_consumer(
+    [topic], group=group, name=os.environ["COUNTERPOISE_CONSUMER"], bootstrap_servers=bootstrap,
+    settings=PackedSettings(session_ms={SESSION * 1000:.0f}, heartbeat_ms=300),
+    max_poll_records={BATCH},
 ) as consumer:
     while not stopped:
         batch = consumer.poll(timeout_ms=100)
         for tp, records in batch.items():
             for record in records:
-                began = time.time()
-                time.sleep(1 / {CAPACITY})
-                log.write(f"{{tp.partition}} {{record.offset}} {{began}} {{time.time()}}\\n")
+                waited = time.time() - record.timestamp / 1e3
+                tell("begin", tp.partition, record.offset, waited)
+                time.sleep(1 / {CAPACITY * 1.5})
+                tell("end", tp.partition, record.offset)
         if batch:
             consumer.commit()
 """
 
 
-class Load:
-    """Writes events as the phases say, and counts them."""
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self.written = [0] * len(PHASES[0][1])
-        self._stop = threading.Event()
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "acks": "all"})
-        self._topic = topic
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        began = last = time.monotonic()
-        due = [0.0] * len(self.written)
-        while not self._stop.wait(0.05):
-            now = time.monotonic()
-            if now - began >= ENDS:
-                break
-            rates = next(r for start, r in reversed(PHASES) if now - began >= start)
-            for partition, rate in enumerate(rates):
-                due[partition] += rate * (now - last)
-                while self.written[partition] < int(due[partition]):
-                    self._producer.produce(self._topic, b"event", partition=partition)
-                    self.written[partition] += 1
-            last = now
-            self._producer.poll(0)
-        assert self._producer.flush(10.0) == 0
-
-    def wait(self) -> None:
-        self._thread.join(ENDS + 20.0)
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join(20.0)
-
-
 @pytest.fixture
 def topic(kafka_cluster: KafkaCluster) -> str:
     name = f"packed-{os.getpid()}-{time.monotonic_ns()}"
-    new = {name: {"num_partitions": len(PHASES[0][1]), "replication_factor": 1}}
+    new = {name: {"num_partitions": len(LOW), "replication_factor": 1}}
     with admin_client(kafka_cluster.bootstrap) as ask:
         ask(lambda admin: admin.create_topics(new, wait_for_metadata=True))
     return name
 
 
 @pytest.fixture
-def load(kafka_cluster: KafkaCluster, topic: str) -> Iterator[Load]:
-    started = Load(kafka_cluster.bootstrap, topic)
-    yield started
-    started.stop()
+def ends() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
 
 
-def processed(folder: Path) -> dict[int, list[tuple[float, float, int, str]]]:
-    """When each record of each partition was processed, and by which process."""
-    found = defaultdict(list)
-    for path in folder.iterdir():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            if len(words := line.split()) == 4:
-                partition, offset = map(int, words[:2])
-                began, ended = map(float, words[2:])
-                found[partition].append((began, ended, offset, path.name))
-    return {p: sorted(rows) for p, rows in found.items()}
+@pytest.fixture
+def load(kafka_cluster: KafkaCluster, topic: str, ends: ExitStack) -> Load:
+    # nothing waits before there is a consumer
+    started = Load(kafka_cluster.bootstrap, topic, [0.0] * len(LOW))
+    ends.callback(started.stop)
+    return started
 
 
-def test_from_one_consumer_to_six_and_back_with_a_kill(
-    kafka_cluster: KafkaCluster, topic: str, load: Load, tmp_path: Path
-) -> None:
-    script, folder = tmp_path / "consumer.py", tmp_path / "processed"
+@pytest.fixture
+def start(kafka_cluster: KafkaCluster, topic: str, ends: ExitStack) -> Callable[..., AutoscaleRun]:
+    def started(*words: object) -> AutoscaleRun:
+        run = AutoscaleRun.start(
+            "--bootstrap-server", kafka_cluster.bootstrap, "--group", f"{topic}-readers",
+            "--topics", topic, "--assignor", "packed", "--capacity", CAPACITY,
+            "--interval", f"{INTERVAL:g}s", "--window", f"{WINDOW:g}s", "--rebalance-time", "1s",
+            "--reaction-time", f"{REACTION:g}s", "--sla", f"{SLA:g}s", "--down-cooldown", "3s",
+            "--maximum", 6, *words,
+        )  # fmt: skip
+        ends.callback(run.process.wait)
+        ends.callback(run.process.kill)
+        return run
+
+    return started
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    found = tmp_path / "written"
+    found.mkdir()
+    return found
+
+
+@pytest.fixture
+def command(kafka_cluster: KafkaCluster, topic: str, tmp_path: Path, folder: Path) -> list[str]:
+    script = tmp_path / "consumer.py"
     script.write_text(_CONSUMER, encoding="utf-8")
-    folder.mkdir()
-    group = f"{topic}-readers"
-    environment = python_environment()
-    words = [sys.executable, str(script), kafka_cluster.bootstrap, group, topic, str(folder)]
-    process = subprocess.Popen(
-        [sys.executable, "-c", "from balancer.cli import main; main()", "autoscale", "run",
-         "--bootstrap-server", kafka_cluster.bootstrap, "--group", group, "--topics", topic,
-         "--assignor", "packed", "--capacity", str(CAPACITY), "--command", " ".join(words),
-         "--json", "--interval", "1s", "--window", "3s", "--rebalance-time", "1s",
-         "--reaction-time", "1s", "--sla", "3s", "--down-cooldown", "3s", "--maximum", "6"],
-        stdout=subprocess.PIPE, text=True, env=environment,
-    )  # fmt: skip
-    rounds: list[dict[str, Any]] = []
+    given = (sys.executable, script, kafka_cluster.bootstrap, f"{topic}-readers", topic, folder)
+    return list(map(str, given))
 
-    def read() -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            rounds.append(json.loads(line))
 
-    reader = threading.Thread(target=read, daemon=True)
-    reader.start()
+def test_from_one_consumer_to_six_and_back_with_kills(
+    load: Load, start: Callable[..., AutoscaleRun], command: list[str], folder: Path
+) -> None:
+    chance = random.Random(7)
+    first = start("--command", " ".join(command))
+    first.wait_settled(1, 0)
+    load.rates = LOW
+    first.wait_settled(1, 100)
+    load.rates = HIGH
+    first.wait_settled(6, 300, 180.0)
+    time.sleep(chance.uniform(0.0, 3.0))
+    os.kill(chance.choice(living(folder)), signal.SIGKILL)
+    first.wait_settled(6, 300, 180.0)
+    before = time.monotonic()
+    # another one acts, and starts consumers; those of this one end when it is resumed
+    first.process.send_signal(signal.SIGSTOP)
+    second = start("--command", " ".join(command))
+    wait_for(lambda: bool(second.last()), 60.0, second.last_rounds)
+    time.sleep(chance.uniform(0.0, 2.0))
+    first.process.send_signal(signal.SIGCONT)
+    second.wait_settled(6, 300, 180.0)
+    wait_for(lambda: len(living(folder)) == 6, 60.0, lambda: living(folder))
+    time.sleep(chance.uniform(0.0, 2.0))
+    # its consumers end with it, and the first one acts again
+    second.kill()
+    begun = len(first.rounds)
+    wait_for(lambda: any("consumers" in r for r in first.rounds[begun:]), 60.0, first.last_rounds)
+    first.wait_settled(6, 300, 180.0)
+    at_six = time.monotonic()
+    load.rates = LOW
+    first.wait_settled(1, 100, 180.0)
+    load.stop()
+    first.wait_settled(1, 0)
+    first.end()
+    assert first.process.returncode == 0
+    written = Written.read(folder)
+    written.report("kill -9 of a consumer, and of a controller with its consumers; one frozen")
+    written.check_one_reader()
+    written.check_nothing_lost(load.sent)
+    # another controller must have been elected first
+    seconds = BOUND + margin()
+    written.check_bound(seconds + ELECTION)
+    assert max(written.waited_before(before)) < seconds
+    written.check_balanced(at_six, HIGH, CAPACITY)
+    assert not living(folder)
+    # of a consumer that is killed, and of those that end with a controller, a batch each
+    assert written.again <= 13 * BATCH
 
-    def last() -> dict[str, Any]:
-        return next((r for r in reversed(rounds) if "running" in r), {})
 
-    def kill_one() -> None:
-        names = sorted(path.name for path in folder.iterdir())
-        ids = [int(name.rpartition("-")[2]) for name in names]
-        for id_ in random.Random(7).sample(ids, len(ids)):
-            try:
-                os.kill(id_, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-            return
-        raise AssertionError(names)
-
-    try:
-        wait_for(lambda: last().get("running") == 6, 90.0, lambda: rounds[-8:])
-        time.sleep(random.Random(7).uniform(0.0, 3.0))
-        kill_one()
-        load.wait()
-        wait_for(
-            lambda: last().get("running") == 1 and last()["lag"] == 0, 60.0, lambda: rounds[-8:]
+def test_consumers_read_on_while_their_controller_is_killed(
+    load: Load,
+    start: Callable[..., AutoscaleRun],
+    command: list[str],
+    folder: Path,
+    ends: ExitStack,
+) -> None:
+    chance = random.Random(8)
+    for n in range(6):
+        consumer = subprocess.Popen(
+            command, env={**python_environment(), "COUNTERPOISE_CONSUMER": f"consumer-{n}"}
         )
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(60.0)
-    reader.join(10.0)
-    assert process.returncode == 0
-    found = processed(folder)
-    for partition, count in enumerate(load.written):
-        rows = found[partition]
-        # nothing is lost
-        assert {offset for _, _, offset, _ in rows} == set(range(count)), partition
-        for one, other in pairwise(rows):
-            assert one[1] <= other[0], (partition, one, other)
-    assert max(r.get("running", 0) for r in rounds) == 6
-    twice = sum(Counter((p, row[2]) for p, rows in found.items() for row in rows).values())
-    # of the consumer that was killed, at most one batch is processed again
-    assert twice - sum(load.written) <= 10 * len(load.written)
+        ends.callback(consumer.wait)
+        ends.callback(consumer.kill)
+    first = start("--minimum", 6)
+    first.wait_settled(6, 0)
+    load.rates = HIGH
+    first.wait_settled(6, 300, 180.0)
+    second = start("--minimum", 6)
+    wait_for(lambda: bool(second.last()), 60.0, second.last_rounds)
+    time.sleep(chance.uniform(0.0, 2.0))
+    first.kill()
+    load.rates = OTHER
+    # what was decided for the load before is too much for one of them
+    wait_for(lambda: bool(second.last()["moves"]), 60.0, second.last_rounds)
+    second.wait_settled(6, 300, 180.0)
+    at, rates = time.monotonic(), load.rates
+    load.rates = [0.0] * len(LOW)
+    load.stop()
+    wait_for(lambda: second.last()["lag"] == 0, 60.0, second.last_rounds)
+    written = Written.read(folder)
+    second.end()
+    ends.close()
+    written.report("kill -9 of a controller")
+    written.check_one_reader()
+    written.check_nothing_lost(load.sent)
+    written.check_bound(BOUND + ELECTION + margin())
+    written.check_balanced(at, rates, CAPACITY)
+    assert len(written.processes) == 6
+    assert not living(folder)

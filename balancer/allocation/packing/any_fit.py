@@ -1,7 +1,8 @@
 """The classical heuristics: each item in turn goes into an open bin, or opens another.
 
 They know nothing of where items were, except that a bin that opens takes the number of the one
-that its first item was in (seed 000, Section VI-A).
+that its first item was in (seed 000, Section VI-A). First fit takes the bin with the lowest number,
+not the one that was opened first: only so are the published figures of the seed repeated.
 """
 
 from __future__ import annotations

@@ -215,8 +215,8 @@ class Bins:
         return np.where(fits, table.min(axis=0).round(_DIGITS), np.nan)
 
     def first(self, item: int) -> int:
-        """The bin opened first that the item fits into; -1 if there is none."""
-        return next((b for b in self.items if self.fits(item, b)), -1)
+        """The bin with the lowest number that the item fits into; -1 if there is none."""
+        return min((b for b in self.items if self.fits(item, b)), default=-1)
 
     def last(self, item: int) -> int:
         """The bin opened last; -1 if the item does not fit into it."""

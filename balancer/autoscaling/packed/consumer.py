@@ -100,7 +100,9 @@ def packed_consumer(
     settings
         Tunable numbers.
     configs
-        Further configurations of the ``KafkaConsumer``, such as ``auto_offset_reset``.
+        Further configurations of the ``KafkaConsumer``. With ``auto_offset_reset="latest"``, which
+        is its own default, what arrives while a partition moves that was never committed is lost;
+        so here it is ``earliest``.
 
     Raises
     ------
@@ -138,6 +140,7 @@ def packed_consumer(
             consumer = kafka.KafkaConsumer(
                 **{
                     "enable_auto_commit": False,
+                    "auto_offset_reset": "earliest",
                     "heartbeat_interval_ms": s.heartbeat_ms,
                     "session_timeout_ms": s.session_ms,
                     **given,

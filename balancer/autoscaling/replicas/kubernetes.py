@@ -128,6 +128,10 @@ class KubernetesReplicas:
                     self._set_cost(pod, None)
             raise
 
+    def stand_down(self) -> bool:
+        """Nothing: the pods are those of every controller."""
+        return False
+
     def close(self) -> None:
         """Close the connections; the pods stay."""
         self._client.close()

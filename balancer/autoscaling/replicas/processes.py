@@ -148,6 +148,15 @@ class LocalProcesses:
                 self._end(self._consumers.pop(name))
             self._changed.notify_all()
 
+    def stand_down(self) -> bool:
+        """End all consumers, without waiting for that; whether there are any."""
+        with self._changed:
+            found = bool(self._consumers)
+            while self._consumers:
+                self._end(self._consumers.popitem()[1])
+            self._changed.notify_all()
+        return found
+
     def close(self) -> None:
         """End all consumers, and wait until they have ended."""
         with self._changed:

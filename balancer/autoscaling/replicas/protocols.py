@@ -67,5 +67,11 @@ class Replicas(Protocol):
             If it is refused, or someone else has changed the number since it was seen.
         """
 
+    def stand_down(self) -> bool:
+        """End consumers that another controller, which acts now, cannot see; whether there are any.
+
+        It runs its own, and theirs would have the same names.
+        """
+
     def close(self) -> None:
         """Let go of what this object holds; consumers that it owns end."""

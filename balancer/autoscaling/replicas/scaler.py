@@ -80,6 +80,8 @@ class Scaler:
         Say what would be changed, and change nothing.
     may_write
         Asked before every change: whether this process is still the one that may.
+    overruled
+        Whether another process has become the one that may since this one was.
     clock
         Seconds that never go back.
 
@@ -101,12 +103,13 @@ class Scaler:
         limits: ScalingLimits | None = None,
         dry_run: bool = False,
         may_write: Callable[[], bool] = lambda: True,
+        overruled: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.replicas = replicas
         self.limits = limits or ScalingLimits()
         self.dry_run = dry_run
-        self._may_write = may_write
+        self._may_write, self._overruled = may_write, overruled
         self._clock = clock
         self._started = clock()
         # when the last change was asked for; None before the first one
@@ -119,6 +122,14 @@ class Scaler:
     def requested(self) -> int:
         """The number that was asked for last, by this scaler or somebody else."""
         return self.replicas.count().requested
+
+    def stand_down(self) -> bool:
+        """End consumers of this process if another one starts its own; whether there were any."""
+        if self._changed is None or not self._overruled():
+            return False
+        # what it has asked for is no longer its number
+        self._started, self._changed, self._asked, self._foreign = self._clock(), None, None, False
+        return self.replicas.stand_down()
 
     def apply(self, consumers: int, leaving: Sequence[str] = ()) -> Outcome:
         """Ask for a number of consumers, unless a limit says that it must wait.
