@@ -302,6 +302,16 @@ def test_kinds_of_graphs_compare_all_subjects(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.slow
+def test_random_graphs_from_random_nodes_end_as_local_as_by_a_greedy() -> None:
+    # With this seed, counting only what a migration makes local at once ended at 94.9 %.
+    setting = albic_collocation._GRAPHS["graphs"]
+    local = {
+        name: albic_collocation._run(setting, setting.periods, "random", "random", name, 5)[0]
+        for name in ("albic", "greedy")
+    }
+    assert local["albic"] >= 0.95 * local["greedy"]
+
+
 def test_jobs_say_what_the_paper_states(tmp_path: Path) -> None:
     options = Options(log=lambda s: None, rounds=2, pictures=tmp_path)
     found = list(albic_jobs.albic_jobs(["S"], options))
