@@ -137,8 +137,8 @@ class _Search:
         """Nodes to exchange with: all, or the farthest on the other side and a few others."""
         own = self.parameters
         if self.nodes <= own.all_nodes:
-            every = np.arange(self.nodes)
-            return every[every != chosen]
+            others: Ints = np.flatnonzero(np.arange(self.nodes) != chosen)
+            return others
         order = np.argsort(self.off if self.off[chosen] > 0 else -self.off, kind="stable")
         half = min(own.partners // 2, self.nodes)
         near = order[:half]

@@ -16,22 +16,28 @@ from cluster_model.snapshot import Floats, Ints
 
 # METIS uses integer weights; the weights of a graph are scaled to this sum.
 _WHOLE = 1e8
+# With fewer groups for each node, METIS may leave parts empty, and prints that it did.
+_GROUPS_A_NODE = 2.5
 # The cut of one period is that of the next, unless traffic, loads or sets change.
 _SEED = 0
 
 
 def whole_numbers(weights: Floats) -> list[int]:
     """Weights as METIS takes them: integers of at least 1, in proportion."""
-    total = float(weights.sum())
-    scale = _WHOLE / total if total > 0 else 0.0
-    return [max(int(w), 1) for w in np.rint(weights * scale).tolist()]
+    most = float(weights.max(initial=0.0))
+    # A sum of large numbers could be infinite.
+    shares = weights / most if most > 0 else weights
+    scale = _WHOLE / max(float(shares.sum()), 1.0)
+    return [max(int(w), 1) for w in np.rint(shares * scale).tolist()]
 
 
 def aim(units: Units, group: Ints) -> Ints:
     """(U,) int: the node that a balanced cut of the whole graph gives to each unit.
 
     METIS cuts the graph of groups into one part for each node that stays, with little traffic
-    between them. The part that shares most load with a node takes it, then the next.
+    between them. The part that shares most load with a node takes it, then the next. With few
+    groups a node, there is little to cut, and each unit is given the node that it is on, or one
+    that stays.
 
     Parameters
     ----------
@@ -42,17 +48,19 @@ def aim(units: Units, group: Ints) -> Ints:
 
     Examples
     --------
-    >>> p = Allocation(load=np.ones(4), cost=np.ones(4), node=np.array([0, 1, 0, 1]),
+    >>> p = Allocation(load=np.ones(6), cost=np.ones(6), node=np.array([0, 1, 0, 1, 0, 1]),
     ...     weight=np.ones(2), removed=np.zeros(2, np.bool_), budget=1)
-    >>> crossed = Units(problem=p, operator=np.array([0, 0, 1, 1]), source=np.array([0, 1]),
-    ...     target=np.array([3, 2]), rate=np.array([5.0, 6.0]))
-    >>> node = aim(crossed, np.arange(4))
-    >>> bool(node[0] == node[3] != node[1] == node[2])
-    True
+    >>> rows = Units(problem=p, operator=np.array([0, 1, 2, 0, 1, 2]),
+    ...     source=np.array([0, 1, 3, 4]), target=np.array([1, 2, 4, 5]), rate=np.full(4, 5.0))
+    >>> node = aim(rows, np.arange(6))
+    >>> node[0] == node[1] == node[2] != node[3] == node[4] == node[5]
+    np.True_
     """
     p = units.problem
     stays = np.flatnonzero(~p.removed)
     size = int(group.max(initial=-1)) + 1
+    if size < _GROUPS_A_NODE * len(stays):
+        return np.where(p.removed[p.node], stays[0], p.node)
     ends = group[units.source], group[units.target]
     apart = ends[0] != ends[1]
     one, two, rate = ends[0][apart], ends[1][apart], units.rate[apart]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from balancer.allocation.units import Units
 from balancer.collocation.albic import albic
-from balancer.collocation.outlook import aim, refine_towards
+from balancer.collocation.outlook import aim, refine_towards, whole_numbers
 from balancer.collocation.parameters import CollocationParameters
 from balancer.problem.deadline import NEVER
 
@@ -89,3 +89,19 @@ def test_where_all_is_local_nothing_moves_for_a_cut() -> None:
     circle = np.repeat([3, 1, 2, 0], 6)
     together = replace(units, problem=replace(units.problem, node=circle))
     assert albic(together, rounds=ROUNDS).solution.migrations == 0
+
+
+@pytest.mark.parametrize("nodes", [2, 9, 24])
+def test_a_cut_of_few_groups_prints_nothing(nodes: int, capfd: pytest.CaptureFixture[str]) -> None:
+    # METIS reports on the standard output that it cannot fill a part.
+    p = allocation([5.0] * 8, [0, 1] * 4, nodes, budget=4)
+    units = talking(p, [0] * 4 + [1] * 4, {(i, 7 - i): 3.0 for i in range(4)})
+    assert aim(units, np.arange(8)).shape == (8,)
+    assert albic(units, rounds=ROUNDS).solution.migrations <= 4
+    found = capfd.readouterr()
+    assert (found.out, found.err) == ("", "")
+
+
+def test_rates_near_the_greatest_number_are_weights() -> None:
+    assert whole_numbers(np.array([1e308, 1e308, 0.0])) == [50_000_000, 50_000_000, 1]
+    assert whole_numbers(np.zeros(2)) == [1, 1]
