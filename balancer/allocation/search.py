@@ -127,7 +127,9 @@ class _Search:
         """
         total = wrong.sum()
         if total > _TINY and not (exceeds and self.rng.random() < self.parameters.saving_share):
-            return int(self.rng.choice(self.nodes, p=wrong / total))
+            # Without the checks of Generator.choice, which take longer than the choice.
+            reached = np.cumsum(wrong)
+            return int(np.searchsorted(reached, self.rng.random() * reached[-1], side="right"))
         away = self.rng.choice(np.flatnonzero(self.node != self.home))
         return int((self.home if self.rng.random() < 0.5 else self.node)[away])
 
@@ -135,7 +137,8 @@ class _Search:
         """Nodes to exchange with: all, or the farthest on the other side and a few others."""
         own = self.parameters
         if self.nodes <= own.all_nodes:
-            return np.delete(np.arange(self.nodes), chosen)
+            others: Ints = np.flatnonzero(np.arange(self.nodes) != chosen)
+            return others
         order = np.argsort(self.off if self.off[chosen] > 0 else -self.off, kind="stable")
         half = min(own.partners // 2, self.nodes)
         near = order[:half]
@@ -169,45 +172,63 @@ class _Search:
             theirs = self._sampled(theirs, max(most // len(ours), 2 * int(partner.sum())))
             ours = self._sampled(ours, max(most // len(theirs), 2))
         b = self.node[theirs]
+        # Large arrays, thousands of times: each operation on all pairs counts, so they are few and
+        # work in place.
         gains = self.load[theirs] - self.load[ours][:, None]
-        off_a = self.off[a] + gains * p.weight[a]
-        off_b = self.off[b] - gains * p.weight[b]
-        worse = np.square(np.maximum(off_a - high, 0.0) + np.maximum(-off_a - low[a], 0.0))
-        worse += np.square(np.maximum(off_b - high, 0.0) + np.maximum(-off_b - low[b], 0.0))
-        worse -= wrong[a] ** 2 + wrong[b] ** 2
-        home_a, home_b = self.home[ours][:, None], self.home[theirs]
-        costs = self.cost[ours][:, None] * (
-            (home_a != b).astype(np.float64) - (home_a != a)
-        ) + self.cost[theirs] * ((home_b != a).astype(np.float64) - (home_b != b))
-        before = max(self.spent - p.budget, 0.0)
-        worse += price * (np.maximum(self.spent + costs - p.budget, 0.0) - before)
-        # An exchange of two null units changes nothing, and a node marked for removal takes
-        # only units that were there.
-        barred = (ours >= self.units)[:, None] & (theirs >= self.units)
-        barred |= (p.removed[b] & (ours < self.units)[:, None]) & (home_a != b)
-        barred |= p.removed[a] & (theirs < self.units) & (home_b != a)
+        worse = _outside(self.off[a] + gains * p.weight[a], high, low[a])
+        worse += _outside(self.off[b] - gains * p.weight[b], high, low[b])
+        worse -= np.square(wrong[b])
+        # What a unit of ours adds where it goes, less what it adds here; likewise in return.
+        home_a, home_b = self.home[ours], self.home[theirs]
+        costs = (home_a[:, None] != b) * self.cost[ours][:, None]
+        costs -= (self.cost[ours] * (home_a != a))[:, None]
+        costs += self.cost[theirs] * ((home_b != a).astype(np.float64) - (home_b != b))
+        costs += self.spent - p.budget
+        np.maximum(costs, 0.0, out=costs)
+        costs *= price
+        worse += costs
+        # An exchange of two null units, which come last, changes nothing, and a node marked for
+        # removal takes only units that were there.
+        worse[-1, np.searchsorted(theirs, self.units) :] = np.inf
+        if p.removed[a]:
+            worse[:, (theirs < self.units) & (home_b != a)] = np.inf
+        if p.removed[b].any():
+            worse[(p.removed[b] & (ours < self.units)[:, None]) & (home_a[:, None] != b)] = np.inf
         for r in range(p.further.shape[1]):
             more = self.further[theirs, r] - self.further[ours, r][:, None]
-            barred |= (more > 0) & (self.carried[a, r] + more > p.ceiling[a, r])
+            barred = (more > 0) & (self.carried[a, r] + more > p.ceiling[a, r])
             barred |= (more < 0) & (self.carried[b, r] - more > p.ceiling[b, r])
-        worse[barred] = np.inf
+            worse[barred] = np.inf
         at = int(np.argmin(worse))
         i, j = divmod(at, len(theirs))
         if not np.isfinite(worse[i, j]):
             return
         mine, other, to = int(ours[i]), int(theirs[j]), int(b[j])
         gain = float(gains[i, j])
+        moves = (mine, to), (other, a)
+        self.spent += float(
+            sum(
+                self.cost[unit]
+                * (int(self.home[unit] != node) - int(self.home[unit] != self.node[unit]))
+                for unit, node in moves
+            )
+        )
         self.off[a] += gain * p.weight[a]
         self.off[to] -= gain * p.weight[to]
         more = self.further[other] - self.further[mine]
         self.carried[a] += more
         self.carried[to] -= more
-        self.spent += float(costs[i, j])
         stays = self.parameters.shortest_stay, self.parameters.longest_stay + 1
-        for unit, node in ((mine, to), (other, a)):
+        for unit, node in moves:
             if unit < self.units:
                 self.node[unit] = node
                 self.until[unit] = now + int(self.rng.integers(*stays))
+
+
+def _outside(off: Floats, high: float, low: Floats) -> Floats:
+    """How far nodes are above `high` or below `-low`, squared; in place."""
+    off -= np.clip(off, -low, high)
+    return np.square(off, out=off)
 
 
 def _next_band(

@@ -128,7 +128,8 @@ def solve(
             best,
             rounds=left // len(_FINISH),
             deadline=until(share),
-            seed=seed,
+            # other choices than those of the first searches, which may have led nowhere
+            seed=seed + own.starts,
             enough=goal if narrow == "both" else own.trivial_distance,
             narrow=narrow,
             parameters=own,

@@ -71,6 +71,12 @@ class Units:
                 f"units, rate, row {bad[0]}: {self.rate[bad[0]]} found, a finite number of at "
                 "least 0 expected"
             )
+        with np.errstate(over="ignore"):
+            total = float(self.rate.sum())
+        if not np.isfinite(total):
+            raise AllocationError(
+                f"units, rate: a sum of {total} found, a finite number expected of all rates"
+            )
         source, target, rate = distinct_pairs(self.source, self.target, self.rate)
         for name, values in (("source", source), ("target", target), ("rate", rate)):
             object.__setattr__(self, name, values)

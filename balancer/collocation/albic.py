@@ -19,13 +19,12 @@ from balancer.allocation.problem import Allocation, Solution
 from balancer.allocation.solver import GOOD, solve
 from balancer.allocation.units import Units, fold, totals
 from balancer.collocation.locality_refinement import Communication, refine_locality
+from balancer.collocation.outlook import aim, refine_towards, whole_numbers
 from balancer.collocation.parameters import CollocationParameters
 from balancer.problem.deadline import NEVER, Deadline
 from cluster_model.snapshot import Bools, Floats, Ints
 from cluster_model.traffic import above_average
 
-# METIS uses integer weights; the weights of a graph are scaled to this sum.
-_WHOLE = 1e8
 _TINY = 1e-9
 
 
@@ -136,6 +135,8 @@ def albic(
     enough = max(max_distance, bound) if own.additions else max_distance
     limit = max_group_load if bound <= enough + _TINY else 0.0
     fallback: tuple[Solution, Ints] | None = None
+    # Groups, and where a cut of the whole graph has their key groups.
+    ahead: tuple[Ints, Ints] | None = None
 
     def allocated(p: Allocation, group: Ints, fine: float, until: Deadline) -> Solution:
         """Balance sets; the rest of the budget brings communicating key groups closer."""
@@ -156,14 +157,24 @@ def albic(
         if not fine > 0:
             return balanced(0.0, 1.0)
         found = balanced(fine, 0.5)
-        node = refine_locality(
-            replace(problem, fixed=p.fixed[group]), talk, found.node, fine, until, own
-        )
+        node = nearer(replace(problem, fixed=p.fixed[group]), group, found.node, fine, until)
         if (node == found.node).all() and not until.passed:
             # Nothing else comes closer: even out what does not come apart by it.
             even = balanced(0.0, 1.0)
             return found if more_local(found, even) else even
         return _solution(problem, node, found.bound)
+
+    def nearer(p: Allocation, group: Ints, node: Ints, fine: float, until: Deadline) -> Ints:
+        """Bring communicating key groups closer, towards a cut of the whole graph if that helps."""
+        nonlocal ahead
+        if 0 < len(units.rate) <= own.outlook_pairs and own.outlook > 0:
+            if ahead is None or ahead[0] is not group:
+                ahead = group, aim(units, group)
+            if units.local(ahead[1]) > units.local(node) + _TINY:
+                found = refine_towards(units, p, node, ahead[1], fine, until, own)
+                if units.local(found) > units.local(node) + _TINY:
+                    return found
+        return refine_locality(p, talk, node, fine, until, own)
 
     def more_local(one: Solution, other: Solution) -> bool:
         return units.local(one.node) > units.local(other.node) + _TINY
@@ -354,8 +365,8 @@ def _balanced_cut(
     _, found = pymetis.part_graph(
         parts,
         adjacency=[to.tolist() for to in np.split(ends % size, first[1:])],
-        vweights=_whole(weight),
-        eweights=_whole(between),
+        vweights=whole_numbers(weight),
+        eweights=whole_numbers(between),
         options=pymetis.Options(seed=int(rng.integers(2**31 - 1))),
     )
     part = np.array(found, np.int64)
@@ -367,12 +378,6 @@ def _balanced_cut(
         lighter = int(held[1] < held[0])
         halves[vertex], held[lighter] = lighter, held[lighter] + weight[vertex] + _TINY
     return halves
-
-
-def _whole(weights: Floats) -> list[int]:
-    total = float(weights.sum())
-    scale = _WHOLE / total if total > 0 else 0.0
-    return [max(int(w), 1) for w in np.rint(weights * scale).tolist()]
 
 
 class _Together(NamedTuple):

@@ -29,6 +29,12 @@ class CollocationParameters(AllocationParameters):
         Maximum number of passes over the units that would have more local traffic elsewhere.
     swap_tries
         Exchanges of two units that a pass tries where a move alone does not fit.
+    outlook
+        How much it counts that a key group comes to where a balanced cut of the whole graph has it,
+        relative to its traffic there. More looks farther ahead than one period; with 0, each
+        migration counts by what it makes local at once.
+    outlook_pairs
+        Communicating pairs up to which the whole graph is cut; larger graphs take seconds.
     """
 
     additions: bool = True
@@ -37,3 +43,5 @@ class CollocationParameters(AllocationParameters):
     attempt_share: float = Field(default=0.6, gt=0, le=1)
     locality_passes: int = Field(default=40, ge=0, le=10**9)
     swap_tries: int = Field(default=2_000, ge=0, le=10**9)
+    outlook: float = Field(default=0.2, ge=0, le=10)
+    outlook_pairs: int = Field(default=100_000, ge=0, le=10**9)

@@ -298,3 +298,9 @@ def test_rates_that_are_none_are_refused(rate: float) -> None:
     p = allocation([1.0, 1.0], [0, 0], 1)
     with pytest.raises(AllocationError, match=r"units, rate, row 0: .* found, a finite number"):
         talking(p, [0, 1], {(0, 1): rate})
+
+
+def test_rates_whose_sum_is_no_number_are_refused() -> None:
+    p = allocation([1.0] * 4, [0] * 4, 1)
+    with pytest.raises(AllocationError, match="units, rate: a sum of inf found, a finite number"):
+        talking(p, [0, 1, 0, 1], {(0, 1): 1e308, (2, 3): 1e308})

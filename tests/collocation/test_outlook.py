@@ -1,0 +1,107 @@
+"""A cut of the whole graph: where it has units, and how it draws them there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from collocation_cases import ROUNDS, allocation, examples, jobs, talking
+from hypothesis import given
+from hypothesis import strategies as st
+
+from balancer.allocation.units import Units
+from balancer.collocation.albic import albic
+from balancer.collocation.outlook import aim, refine_towards, whole_numbers
+from balancer.collocation.parameters import CollocationParameters
+from balancer.problem.deadline import NEVER
+
+
+def ring(budget: float, removed: tuple[int, ...] = ()) -> Units:
+    """Four circles of six that communicate, on nodes in turn: none of them is where it belongs."""
+    p = allocation([2.0] * 24, [i % 4 for i in range(24)], 4, removed=removed, budget=budget)
+    sent = {(6 * c + i, 6 * c + (i + 1) % 6): 5.0 for c in range(4) for i in range(6)}
+    return talking(p, range(24), sent)
+
+
+def test_a_cut_has_each_circle_on_a_node_of_its_own() -> None:
+    units = ring(24)
+    node = aim(units, np.arange(24))
+    assert units.local(node) == 1.0
+    assert np.bincount(node).tolist() == [6, 6, 6, 6]
+
+
+def test_groups_stay_together_in_a_cut() -> None:
+    units = ring(24)
+    group = np.arange(24) // 2
+    node = aim(units, group)
+    assert (node[::2] == node[1::2]).all()
+
+
+@pytest.mark.parametrize("removed", [(1,), (0, 1, 2)])
+def test_a_cut_uses_only_nodes_that_stay(removed: tuple[int, ...]) -> None:
+    node = aim(ring(24, removed), np.arange(24))
+    assert not np.isin(node, removed).any()
+
+
+def test_a_part_comes_to_the_node_that_has_most_of_it() -> None:
+    units = ring(24)
+    circle = np.repeat([3, 1, 2, 0], 6)
+    swapped = replace(units, problem=replace(units.problem, node=circle))
+    assert aim(swapped, np.arange(24)).tolist() == circle.tolist()
+
+
+@given(jobs(), st.sampled_from([0.0, 10.0]), st.sampled_from([0.0, 0.2, 10.0]))
+@examples(40)
+def test_being_drawn_keeps_every_limit(units: Units, limit: float, outlook: float) -> None:
+    p = units.problem
+    target = aim(units, np.arange(len(p.load)))
+    assert not p.removed[target].any()
+    own = CollocationParameters(outlook=outlook)
+    start = np.where(p.fixed >= 0, p.fixed, p.node)
+    if p.spent(start) > p.budget or not p.within_ceilings(start):
+        return
+    node = refine_towards(units, p, start, target, limit, NEVER, own)
+    assert p.spent(node) <= p.budget + 1e-6
+    assert not p.removed[node[node != start]].any()
+    assert (node[p.fixed >= 0] == p.fixed[p.fixed >= 0]).all()
+    assert p.within_ceilings(node)
+    assert p.distance(node) <= max(limit, p.distance(start)) + 1e-6
+
+
+def test_looking_ahead_gathers_circles_in_fewer_periods() -> None:
+    needed = {}
+    for outlook in (0.0, 0.2):
+        units, own = ring(4), CollocationParameters(outlook=outlook)
+        for period in range(1, 9):
+            before = units.local(units.problem.node)
+            node = albic(units, rounds=ROUNDS, parameters=own).solution.node
+            assert units.local(node) >= before
+            units = replace(units, problem=replace(units.problem, node=node))
+            if units.local(node) == 1.0:
+                needed[outlook] = period
+                break
+    assert needed.get(0.2, 9) <= needed.get(0.0, 9)
+
+
+def test_where_all_is_local_nothing_moves_for_a_cut() -> None:
+    units = ring(24)
+    circle = np.repeat([3, 1, 2, 0], 6)
+    together = replace(units, problem=replace(units.problem, node=circle))
+    assert albic(together, rounds=ROUNDS).solution.migrations == 0
+
+
+@pytest.mark.parametrize("nodes", [2, 9, 24])
+def test_a_cut_of_few_groups_prints_nothing(nodes: int, capfd: pytest.CaptureFixture[str]) -> None:
+    # METIS reports on the standard output that it cannot fill a part.
+    p = allocation([5.0] * 8, [0, 1] * 4, nodes, budget=4)
+    units = talking(p, [0] * 4 + [1] * 4, {(i, 7 - i): 3.0 for i in range(4)})
+    assert aim(units, np.arange(8)).shape == (8,)
+    assert albic(units, rounds=ROUNDS).solution.migrations <= 4
+    found = capfd.readouterr()
+    assert (found.out, found.err) == ("", "")
+
+
+def test_rates_near_the_greatest_number_are_weights() -> None:
+    assert whole_numbers(np.array([1e308, 1e308, 0.0])) == [50_000_000, 50_000_000, 1]
+    assert whole_numbers(np.zeros(2)) == [1, 1]
