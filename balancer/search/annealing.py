@@ -371,6 +371,7 @@ class _Walk:
             self._random,
             self._stride if number is None else number,
             temperature,
+            own.annealing_pairs,
             own.annealing_homeward,
             own.annealing_rows,
             own.annealing_columns,

@@ -409,6 +409,20 @@ def _both_related(given: Given, now: Now, p: int, q: int, a: int, b: int) -> boo
     return possible
 
 
+@_inlined
+def _exchange(given: Given, now: Now, desk: Desk, p: int, q: int, a: int, b: int) -> None:
+    """Put a replica on broker `b` instead of `a`, and another (-1 for none) on `a` instead."""
+    _shift(given, now, p, a, b)
+    _carry(given, now, p, a, b)
+    _removed(desk, p, a)
+    if q >= 0:
+        _shift(given, now, q, b, a)
+        _carry(given, now, q, b, a)
+        _removed(desk, q, b)
+        _appended(desk, q, a)
+    _appended(desk, p, b)
+
+
 @_compiled
 def anneal(
     given: Given,
@@ -417,12 +431,13 @@ def anneal(
     state: Any,
     steps: int,
     temperature: float,
+    pairs: float,
     homeward: float,
     rows: int,
     columns: int,
     safe: bool,
 ) -> Any:
-    """Try moves and exchanges between two random brokers, and then between others.
+    """Try moves of random replicas, and moves and exchanges between random pairs of brokers.
 
     Parameters
     ----------
@@ -432,12 +447,13 @@ def anneal(
         How many moves and exchanges to try at least.
     temperature
         A step that adds this much to the cost is accepted once in e.
+    pairs
+        Share of the draws that are pairs of brokers; the others are moves of one replica.
     homeward
-        Share of the pairs of brokers of which the second is where a replica of the first was at
-        the start.
+        Share of the draws of which the destination is where the replica was at the start.
     rows, columns
-        From how many replicas of the first broker on, and with how many of the second, each at
-        most, steps are tried until other brokers are drawn.
+        How many replicas of the first broker of a pair are tried, each alone and in exchange for so
+        many of the second, at most.
     safe
         Whether the first of two replicas to be exchanged must fit before the second has left.
 
@@ -448,7 +464,8 @@ def anneal(
         costs that scored steps add, and how many add any.
     """
     replicas, brokers, half = len(now.at), len(given.receivers), np.uint64(32)
-    low, back = np.uint64(0xFFFFFFFF), np.uint64(homeward * 2.0**32)
+    low, both = np.uint64(0xFFFFFFFF), np.uint64(pairs * 2.0**32)
+    back = np.uint64(homeward * 2.0**32)
     risen, tried, scored, added, adding = 0.0, 0, 0, 0.0, 0
     hottest = temperature * desk.draws[0]
     _laid_out(now, desk)
@@ -457,10 +474,33 @@ def anneal(
         one, two = _drawn(state), _drawn(state)
         p = _below(one & low, replicas)
         a = now.at[p]
-        b = given.home[p] if (one >> half) < back else a
-        if a == b or b < 0:
+        pair = (one >> half) < both
+        b = given.home[p] if (two >> half) < back else a
+        if a == b and (pair or (two >> half) >= back):
             b = given.receivers[_below(two & low, brokers)]
-        if a == b:
+        if a == b or b < 0:
+            continue
+        if not pair:
+            full = desk.begin[b] + desk.number[b] == desk.begin[b + 1]
+            if full or not given.may[given.topic[p], b] or not _fits(given, now, b, p, -1):
+                continue
+            scored += 1
+            threshold = temperature * desk.draws[_below(_drawn(state) & low, _DRAWS)]
+            change = _moved(given, p, b) - _moved(given, p, a) - now.cost[a] - now.cost[b]
+            if change > threshold:
+                continue
+            there = _above_with(given, now.excess[b], p)
+            if change + there > threshold:
+                continue
+            here = _above_without(given, now.excess[a], p)
+            change += here + there
+            if change > 0:
+                added += change
+                adding += 1
+            if change <= threshold and _related(given, now, p, a, b):
+                _exchange(given, now, desk, p, -1, a, b)
+                now.cost[a], now.cost[b] = here, there
+                risen += change
             continue
         turn = desk.turn[p]
         for row in range(rows):
@@ -522,15 +562,7 @@ def anneal(
                     break
             if q == -2:
                 continue
-            _shift(given, now, p, a, b)
-            _carry(given, now, p, a, b)
-            _removed(desk, p, a)
-            if q >= 0:
-                _shift(given, now, q, b, a)
-                _carry(given, now, q, b, a)
-                _removed(desk, q, b)
-                _appended(desk, q, a)
-            _appended(desk, p, b)
+            _exchange(given, now, desk, p, q, a, b)
             now.cost[a], now.cost[b] = here, there
             risen += change
     return risen, tried, scored, added, adding

@@ -89,9 +89,9 @@ class SearchParameters(BaseModel):
     annealing_part, annealing_warm
         After each part of these steps, such a share of the run, only what safe steps lead to is
         kept. And their first temperature.
-    annealing_homeward
-        Share of the pairs of brokers, between which steps are tried, of which the second is where a
-        replica of the first was at the start.
+    annealing_pairs, annealing_homeward
+        Share of the draws that are pairs of brokers, between which many steps are tried; the others
+        are moves of one replica. And share of the draws that lead a replica back to the start.
     annealing_rows, annealing_columns
         How many replicas of the first broker of such a pair are tried, each alone and in exchange
         for so many of the second: what is read of them stays in the processor's cache.
@@ -225,7 +225,8 @@ class SearchParameters(BaseModel):
     annealing_levels: Count = 32
     annealing_least_pace: Positive = 0.25
     annealing_thorough: Count = 1_000_000
-    annealing_homeward: Share = 0.35
+    annealing_pairs: Share = 0.02
+    annealing_homeward: Share = 0.7
     annealing_rows: Count = 8
     annealing_columns: Count = 64
     annealing_stride: Count = 20_000

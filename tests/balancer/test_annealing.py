@@ -226,9 +226,7 @@ def test_only_what_states_its_own_terms_is_annealed() -> None:
 
 @pytest.mark.parametrize("safe", [False, True])
 @pytest.mark.parametrize(("rows", "columns"), [(1, 3), (8, 64)])
-def test_sums_that_are_kept_are_those_of_the_placement(
-    rows: int, columns: int, safe: bool
-) -> None:
+def test_sums_that_are_kept_are_those_of_the_placement(rows: int, columns: int, safe: bool) -> None:
     from balancer.search import compiled
 
     p = problem()
@@ -243,7 +241,7 @@ def test_sums_that_are_kept_are_those_of_the_placement(
     start = now.at.copy()
     desk, state = compiled.new_desk(arrays, s.n_brokers), np.ones(1, np.uint64)
     risen, tried, *_ = compiled.anneal(
-        arrays, now, desk, state, 100_000, before / 10, 0.1, rows, columns, safe
+        arrays, now, desk, state, 100_000, before / 10, 0.2, 0.5, rows, columns, safe
     )
     assert 100_000 <= tried < 101_000
     away = np.flatnonzero(now.at != start)
