@@ -418,7 +418,7 @@ def _arrays(scorer: Scorer, rules: Rules, terms: Stated) -> tuple[Ints, Any, Any
     for k, (x, r) in enumerate(zip(limits, limited, strict=True)):
         room[:, k] = x.most - use[:, r] - (left[:, r] if x.former else 0.0)
     need = np.zeros((len(mobile), room.shape[1]))
-    need[:, : len(limits)] = load[np.ix_(mobile, limited)]
+    need[:, : len(limits)] = load[np.ix_(mobile, np.array(limited, np.int64))]
     costs, moves = _split(terms.costs)
     worth, excess = (np.zeros((n, _wide(len(costs)))) for n in (len(at), s.n_brokers))
     for h, (weight, cost) in enumerate(costs):

@@ -146,7 +146,6 @@ class Desk(NamedTuple):
     draws: Any
 
 
-# a power of two
 _DRAWS = 1024
 # the most moves to a broker between two listings of its replicas, besides half as many as it has
 _SPARE = 16
@@ -155,12 +154,16 @@ _SPARE = 16
 def new_desk(given: Given, brokers: int) -> Desk:
     """A desk for a problem, with nothing on it."""
     replicas, several, costs = len(given.need), given.need.shape[1], given.worth.shape[1]
-    sizes = brokers + 1, brokers, replicas + replicas // 2 + _SPARE * brokers, replicas
     return Desk(
-        *(np.zeros(size, np.int32) for size in sizes),
-        *(np.zeros((2, several)) for _ in range(2)),
-        *(np.zeros(costs) for _ in range(2)),
-        -np.log((np.arange(_DRAWS) + 0.5) / _DRAWS),
+        begin=np.zeros(brokers + 1, np.int32),
+        number=np.zeros(brokers, np.int32),
+        replica=np.zeros(replicas + replicas // 2 + _SPARE * brokers, np.int32),
+        turn=np.zeros(replicas, np.int32),
+        least=np.zeros((2, several)),
+        most=np.zeros((2, several)),
+        here=np.zeros(costs),
+        there=np.zeros(costs),
+        draws=-np.log((np.arange(_DRAWS) + 0.5) / _DRAWS),
     )
 
 
@@ -182,40 +185,13 @@ def _below(bits: Any, number: Any) -> Any:
 
 
 @_inlined
-def _cost(given: Given, now: Now, m: int, minus: int, plus: int) -> Any:
-    """What the load of a broker costs, without one replica and with another (-1 for none)."""
-    total = 0.0
-    if minus < 0:
-        for h in range(given.worth.shape[1]):
-            total += max(now.excess[m, h] + given.worth[plus, h], 0.0)
-    elif plus < 0:
-        for h in range(given.worth.shape[1]):
-            total += max(now.excess[m, h] - given.worth[minus, h], 0.0)
-    else:
-        for h in range(given.worth.shape[1]):
-            more = given.worth[plus, h] - given.worth[minus, h]
-            total += max(now.excess[m, h] + more, 0.0)
-    return total
-
-
-@_inlined
-def _fits(given: Given, now: Now, m: int, plus: int, minus: int) -> bool:
-    """Whether a broker takes a replica, and gives another away, within its limits."""
+def _fits(given: Given, now: Now, n: int, m: int) -> bool:
+    """Whether a broker takes a replica within its limits."""
     # what was here at the start counts until the end
-    if given.home[plus] != m:
-        leaves = minus >= 0 and given.home[minus] != m
-        for k in range(given.former):
-            more = given.need[plus, k]
-            if leaves:
-                more -= given.need[minus, k]
-            # what is above a limit may fall
-            if more > 0 and more > now.room[m, k]:
-                return False
-    for k in range(given.former, given.need.shape[1]):
-        more = given.need[plus, k]
-        if minus >= 0:
-            more -= given.need[minus, k]
-        if more > 0 and more > now.room[m, k]:
+    for k in range(0 if given.home[n] != m else given.former, given.need.shape[1]):
+        need = given.need[n, k]
+        # what is above a limit may fall
+        if need > 0 and need > now.room[m, k]:
             return False
     return True
 
@@ -482,7 +458,7 @@ def anneal(
             continue
         if not pair:
             full = desk.begin[b] + desk.number[b] == desk.begin[b + 1]
-            if full or not given.may[given.topic[p], b] or not _fits(given, now, b, p, -1):
+            if full or not given.may[given.topic[p], b] or not _fits(given, now, p, b):
                 continue
             scored += 1
             threshold = temperature * desk.draws[_below(_drawn(state) & low, _DRAWS)]
@@ -516,7 +492,8 @@ def anneal(
             if safe and not alone:
                 continue
             before = now.cost[a] + now.cost[b] + _moved(given, p, a) - _moved(given, p, b)
-            q, change, here, there = np.int64(-2), 0.0, 0.0, 0.0
+            q: Any = np.int64(-2)
+            change, here, there = 0.0, 0.0, 0.0
             if alone and desk.begin[b] + desk.number[b] < desk.begin[b + 1]:
                 scored += 1
                 here, there = _above(desk.here), _above(desk.there)
@@ -571,7 +548,7 @@ def anneal(
 @_inlined
 def _goes(given: Given, now: Now, n: int, b: int) -> bool:
     """Whether a replica can go to broker `b` at once."""
-    return _fits(given, now, b, n, -1) and _related(given, now, n, now.at[n], b)
+    return _fits(given, now, n, b) and _related(given, now, n, now.at[n], b)
 
 
 @_inlined
@@ -617,7 +594,8 @@ def approach(given: Given, now: Now, target: Any, harmless: bool, way: Way, made
             if a == b or made == len(way.steps) or not _goes(given, now, n, b):
                 continue
             if harmless:
-                change = _cost(given, now, a, n, -1) + _cost(given, now, b, -1, n)
+                change = _above_without(given, now.excess[a], n)
+                change += _above_with(given, now.excess[b], n)
                 change += _moved(given, n, b) - _moved(given, n, a)
                 if change > now.cost[a] + now.cost[b]:
                     continue

@@ -244,6 +244,10 @@ def test_sums_that_are_kept_are_those_of_the_placement(rows: int, columns: int, 
         arrays, now, desk, state, 100_000, before / 10, 0.2, 0.5, rows, columns, safe
     )
     assert 100_000 <= tried < 101_000
+    for m, (begin, number) in enumerate(zip(desk.begin, desk.number, strict=False)):
+        listed = desk.replica[begin : begin + number]
+        assert sorted(listed) == np.flatnonzero(now.at == m).tolist()
+        assert (now.at[listed] == m).all()
     away = np.flatnonzero(now.at != start)
     assert len(away) > 5
     scorer.commit(Batch.of(MOVE, mobile[away], 0 * away, now.at[away].astype(np.int64)))
