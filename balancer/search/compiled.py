@@ -3,32 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-# Without counting references to arrays, of which these functions make none. No public option does
-# that; counting, 25,000 steps for each of 1,000 replicas take 4.6 s in place of 1.0 (numba 0.68).
-_OPTIONS: dict[str, Any] = {"_nrt": False, "error_model": "numpy"}
-
-
-def _compiled(function: _Function, **options: Any) -> _Function:
-    """The function, compiled when it is first called; the result is kept for other processes."""
-    options = _OPTIONS | options
-    try:
-        return cast(_Function, njit(cache=True, **options)(function))
-    except RuntimeError:
-        # there is no folder to keep it in
-        return cast(_Function, njit(**options)(function))
-
-
-def _inlined(function: _Function) -> _Function:
-    """The function as a part of the compiled ones that call it: to pass arrays on takes time."""
-    return _compiled(function, forceinline=True)
+from balancer.search.compilation import compiled, inlined
 
 
 class Given(NamedTuple):
@@ -118,7 +97,7 @@ def new_way(replicas: int, brokers: int, most: int) -> Way:
     return Way(*(np.empty(size, np.int64) for size in sizes))
 
 
-@_inlined
+@inlined
 def _drawn(state: Any) -> Any:
     """64 random bits (xorshift; Marsaglia, Journal of Statistical Software, 2003)."""
     x = state[0]
@@ -129,13 +108,13 @@ def _drawn(state: Any) -> Any:
     return x
 
 
-@_inlined
+@inlined
 def _below(bits: Any, number: Any) -> Any:
     """A number from 0 to below `number`, from 32 random bits."""
     return np.int64((bits * np.uint64(number)) >> np.uint64(32))
 
 
-@_inlined
+@inlined
 def _cost(given: Given, now: Now, m: int, minus: int, plus: int) -> Any:
     """What the load of a broker costs, without one replica and with another (-1 for none)."""
     total = 0.0
@@ -152,7 +131,7 @@ def _cost(given: Given, now: Now, m: int, minus: int, plus: int) -> Any:
     return total
 
 
-@_inlined
+@inlined
 def _fits(given: Given, now: Now, m: int, plus: int, minus: int) -> bool:
     """Whether a broker takes a replica, and gives another away, within its limits."""
     # what was here at the start counts until the end
@@ -174,7 +153,7 @@ def _fits(given: Given, now: Now, m: int, plus: int, minus: int) -> bool:
     return True
 
 
-@_inlined
+@inlined
 def _related(given: Given, now: Now, n: int, a: int, b: int) -> bool:
     """Whether a replica may go from broker `a` to `b` as far as relations are concerned."""
     for t in range(len(given.crowd)):
@@ -200,7 +179,7 @@ def _related(given: Given, now: Now, n: int, a: int, b: int) -> bool:
     return True
 
 
-@_inlined
+@inlined
 def _shift(given: Given, now: Now, n: int, a: int, b: int) -> None:
     """Count a replica in the groups of broker `b` instead of `a`."""
     for t in range(len(given.crowd)):
@@ -216,7 +195,7 @@ def _shift(given: Given, now: Now, n: int, a: int, b: int) -> None:
             now.count[row + y] += 1
 
 
-@_inlined
+@inlined
 def _carry(given: Given, now: Now, n: int, a: int, b: int) -> None:
     """Put a replica on broker `b` instead of `a`."""
     now.at[n] = b
@@ -232,7 +211,7 @@ def _carry(given: Given, now: Now, n: int, a: int, b: int) -> None:
             now.room[b, k] -= need
 
 
-@_inlined
+@inlined
 def _moved(given: Given, n: int, m: int) -> Any:
     """What it costs that a replica is on a broker."""
     home = given.home[n]
@@ -244,7 +223,7 @@ def _moved(given: Given, n: int, m: int) -> Any:
     return cost
 
 
-@_compiled
+@compiled
 def anneal(
     given: Given,
     now: Now,
@@ -337,13 +316,13 @@ def anneal(
     return risen, scored, added, adding
 
 
-@_inlined
+@inlined
 def _goes(given: Given, now: Now, n: int, b: int) -> bool:
     """Whether a replica can go to broker `b` at once."""
     return _fits(given, now, b, n, -1) and _related(given, now, n, now.at[n], b)
 
 
-@_inlined
+@inlined
 def _put(given: Given, now: Now, n: int, b: int) -> None:
     """Put a replica on broker `b`, with all that is summed and counted."""
     a = now.at[n]
@@ -355,12 +334,12 @@ def _put(given: Given, now: Now, n: int, b: int) -> None:
         now.cost[b] += max(now.excess[b, h], 0.0)
 
 
-@_inlined
+@inlined
 def _note(way: Way, made: int, n: int, a: int, b: int) -> None:
     way.steps[made, 0], way.steps[made, 1], way.steps[made, 2] = n, a, b
 
 
-@_compiled
+@compiled
 def approach(given: Given, now: Now, target: Any, harmless: bool, way: Way, made: int) -> Any:
     """Carry out the moves to a placement that are possible one by one.
 
@@ -397,7 +376,7 @@ def approach(given: Given, now: Now, target: Any, harmless: bool, way: Way, made
     return made
 
 
-@_compiled
+@compiled
 def total_cost(given: Given, now: Now) -> Any:
     """What a placement costs."""
     total = 0.0
@@ -408,7 +387,7 @@ def total_cost(given: Given, now: Now) -> Any:
     return total
 
 
-@_inlined
+@inlined
 def _listed(way: Way, n: int, b: int) -> None:
     """Put a replica first on the list of broker `b`."""
     way.after[n], way.before[n] = way.first[b], -1
@@ -417,7 +396,7 @@ def _listed(way: Way, n: int, b: int) -> None:
     way.first[b] = n
 
 
-@_inlined
+@inlined
 def _counted(now: Now, target: Any, way: Way, n: int, several: int) -> Any:
     """How many replicas wait when one of them has moved, or has another target."""
     if (now.at[n] != target[n]) == (way.turn[n] >= 0):
@@ -431,7 +410,7 @@ def _counted(now: Now, target: Any, way: Way, n: int, several: int) -> Any:
     return several - 1
 
 
-@_compiled
+@compiled
 def _shifted(given: Given, now: Now, target: Any, way: Way, n: int, b: int, several: int) -> Any:
     """Put a replica on broker `b`; returns how many wait then."""
     after, before = way.after[n], way.before[n]
@@ -446,7 +425,7 @@ def _shifted(given: Given, now: Now, target: Any, way: Way, n: int, b: int, seve
     return _counted(now, target, way, n, several)
 
 
-@_inlined
+@inlined
 def _blocker(given: Given, way: Way, n: int, b: int, choice: Any, bits: Any) -> Any:
     """A replica that may be in the way of another to broker `b`, at random; -1 for none."""
     if choice == 0:
@@ -465,7 +444,7 @@ def _blocker(given: Given, way: Way, n: int, b: int, choice: Any, bits: Any) -> 
     return q
 
 
-@_compiled
+@compiled
 def detour(
     given: Given,
     now: Now,
@@ -567,7 +546,7 @@ def detour(
     return made, several
 
 
-@_inlined
+@inlined
 def _taken(given: Given, now: Now, way: Way, begin: int, end: int) -> Any:
     """Carry out moves of a way, of which -1 are none; how many until one is not possible."""
     for k in range(begin, end):
@@ -580,7 +559,7 @@ def _taken(given: Given, now: Now, way: Way, begin: int, end: int) -> Any:
     return end
 
 
-@_inlined
+@inlined
 def _returned(given: Given, now: Now, way: Way, begin: int, end: int) -> None:
     """Take back moves of a way."""
     for k in range(end - 1, begin - 1, -1):
@@ -588,7 +567,7 @@ def _returned(given: Given, now: Now, way: Way, begin: int, end: int) -> None:
             _put(given, now, way.steps[k, 0], way.steps[k, 1])
 
 
-@_compiled
+@compiled
 def _skipped(given: Given, now: Now, way: Way, k: int, late: bool) -> bool:
     """Leave out the stop between a move and the next one of its replica, if that is possible.
 
@@ -617,7 +596,7 @@ def _skipped(given: Given, now: Now, way: Way, k: int, late: bool) -> bool:
     return ok
 
 
-@_compiled
+@compiled
 def shorten(given: Given, now: Now, way: Way, made: int) -> Any:
     """Leave out the stops that are not needed; returns how many moves the way holds then.
 

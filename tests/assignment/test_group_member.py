@@ -999,3 +999,26 @@ def test_lines_count_once_they_have_arrived(monkeypatch: pytest.MonkeyPatch, ref
     else:
         with pytest.raises(GroupError, match="25 of 100 lines not written: Local: Message timed"):
             write()
+
+
+def test_an_error_of_a_partition_that_is_no_longer_read_is_nothing_to_the_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: ThreadPoolExecutor
+) -> None:
+    broker = Broker(b"a b")
+    following = Following(broker, tmp_path, monkeypatch, executor)
+    host = following.host
+    following.follow()
+    following.run_task()
+    time.sleep(0.002)
+    host._process()
+    # The client looked up its position, got no answer, and says so when the task runs already.
+    monkeypatch.setattr(host._changelog, "read", lambda *_: Batch(ends={0: 9}, missing={0}))
+    host._restore()
+    broker.lines.append(b"a")
+    time.sleep(0.002)
+    host._process()
+    assert broker.counts() == {b"a": b"2", b"b": b"1"}
+    host._drop([FIRST])
+    # Nor is it to a member that has given the task up.
+    host._restore()
+    host._directory.close()

@@ -294,26 +294,29 @@ class Host:
         """Bring copies that do not process up to date, and start those that are."""
         batch = self._changelog.read(self._configs.batch_records, 0)
         for partition in batch.missing:
-            copy = self._copies[TaskId(0, partition)]
+            copy = self._copies.get(TaskId(0, partition))
+            if copy is None or (copy.active is not None and copy.active.running):
+                # A late answer: nothing of a task that runs is restored.
+                continue
             log.warning("partition %d: the state on disk is of another changelog", partition)
             copy.store.clear()
             self._changelog.remove(partition)
             self._changelog.add(partition, 0)
         for partition in (batch.messages.keys() | batch.ends.keys()) - batch.missing:
-            copy_ = self._copies.get(TaskId(0, partition))
-            if copy_ is None or (copy_.active is not None and copy_.active.running):
+            copy = self._copies.get(TaskId(0, partition))
+            if copy is None or (copy.active is not None and copy.active.running):
                 continue
             messages = batch.messages.get(partition, ())
             replay = Replay()
             replay.add((m.key(), m.value()) for m in messages)
             position = max(
-                [copy_.store.position, batch.ends.get(partition, 0)]
+                [copy.store.position, batch.ends.get(partition, 0)]
                 + [m.offset() + 1 for m in messages[-1:]]
             )
-            if position > copy_.store.position:
-                copy_.store.apply(replay.changes, position, replay.input_offset)
-                if copy_.active is not None:
-                    copy_.active.progressed()
+            if position > copy.store.position:
+                copy.store.apply(replay.changes, position, replay.input_offset)
+                if copy.active is not None:
+                    copy.active.progressed()
         for task, copy in self._copies.items():
             active = copy.active
             if active is None or active.running:

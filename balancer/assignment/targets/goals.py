@@ -14,11 +14,11 @@ from balancer.assignment.absence import awaited_copies, wait_ms
 from balancer.assignment.configs import AssignmentConfigs
 from balancer.assignment.draft import Draft
 from balancer.assignment.lags import Lags
-from balancer.assignment.movements import Warmups
 from balancer.assignment.result import TaskAssignment, UnmetGoal
 from balancer.assignment.snapshot import LOAD, application_snapshot
 from balancer.assignment.state import ApplicationState
 from balancer.assignment.targets.exchange import exchanged
+from balancer.assignment.warmups import Warmups
 from balancer.engine import Balancer
 from balancer.planning.plan import Plan
 from balancer.problem.operation import Operation
