@@ -45,7 +45,7 @@ class TaskAssignor:
         place of KIP-441's movements.
     compiled
         Whether Kafka's own procedure runs as compiled code, with the same result. Needs numba,
-        which takes half a second to load, and a minute to compile when first used.
+        which takes about half a second to load, and some seconds to compile when first used.
 
     Raises
     ------
