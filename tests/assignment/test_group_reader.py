@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -69,3 +70,26 @@ def test_a_refusal_of_a_removed_partition_is_none(consumer: StubConsumer) -> Non
         consumer.arrived = [message(partition, 9, refused)]
         with pytest.raises(GroupError, match="topic changelog"):
             reader.read(100, 0)
+
+
+def test_the_error_of_a_position_that_the_client_cannot_find_ends_with_the_partition() -> None:
+    """With the client itself and its stub of a broker: most of these errors arrive late."""
+    producer = confluent_kafka.Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "x"})
+    (broker,) = producer.list_topics(timeout=30).brokers.values()
+    for _ in range(5):
+        producer.produce("lines", b"a", partition=0)
+    assert producer.flush(30) == 0
+    reader = readers.PartitionReader(f"{broker.host}:{broker.port}", "lines")
+    reader.add(1, 0)
+    for offset in range(10, 20):
+        reader.add(0, offset)
+        time.sleep(0.1)
+        reader.remove(0)
+        found = reader.read(10, 0.05)
+        assert 0 not in found.missing | found.ends.keys() | found.messages.keys()
+    # While it is read, its own error is told.
+    reader.add(0, 50)
+    deadline = time.monotonic() + 30
+    while 0 not in reader.read(10, 0.05).missing:
+        assert time.monotonic() < deadline
+    reader.close()
