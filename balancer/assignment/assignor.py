@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from balancer.assignment import loops
 from balancer.assignment.client_tags import ClientTags
 from balancer.assignment.configs import AssignmentConfigs
 from balancer.assignment.draft import Draft
 from balancer.assignment.errors import TaskAssignmentError
 from balancer.assignment.fallback import keep_previous
 from balancer.assignment.lags import Lags
-from balancer.assignment.movements import Warmups, move_actives, move_standbys
+from balancer.assignment.movements import move_actives, move_standbys
 from balancer.assignment.racks import optimize_active, optimize_standbys
 from balancer.assignment.refiner import refine
 from balancer.assignment.result import TaskAssignment
 from balancer.assignment.standbys import assign_standbys, level_standbys
-from balancer.assignment.state import ApplicationState
+from balancer.assignment.state import RUNNING, ApplicationState
 from balancer.assignment.stateless import assign_stateless
 from balancer.assignment.targets.goals import GoalTargets
 from balancer.assignment.targets.kafka import in_turn
+from balancer.assignment.warmups import Warmups
 from goals import Goal
 
 
@@ -40,6 +43,14 @@ class TaskAssignor:
     refined
         Whether the assignment for now is derived from the target by the refiner of KIP-1071 in
         place of KIP-441's movements.
+    compiled
+        Whether Kafka's own procedure runs as compiled code, with the same result. Needs numba,
+        which takes about half a second to load, and some seconds to compile when first used.
+
+    Raises
+    ------
+    TaskAssignmentError
+        If numba is needed and missing.
     """
 
     def __init__(
@@ -47,9 +58,14 @@ class TaskAssignor:
         configs: AssignmentConfigs | None = None,
         target: Iterable[Goal] | str | Path | Mapping[str, Any] = "kafka",
         refined: bool = False,
+        compiled: bool = False,
     ) -> None:
         self.configs = configs or AssignmentConfigs()
         self.refined = refined
+        self.compiled = compiled
+        if compiled:
+            loops.require_numba()
+            _compile()
         self.goal_targets = None if target == "kafka" else GoalTargets(target)
 
     def assign(self, state: ApplicationState) -> TaskAssignment:
@@ -64,7 +80,7 @@ class TaskAssignor:
         """
         if state.n_instances == 0:
             raise TaskAssignmentError("no instance found, at least one expected")
-        draft = Draft(state, self.configs)
+        draft = Draft(state, self.configs, compiled=self.compiled)
         if not state.offsets_known:
             keep_previous(draft)
             return draft.finished(draft.active.copy(), movements=0, probing=True)
@@ -108,3 +124,26 @@ class TaskAssignor:
             draft.state, lags, self.configs.max_warmup_replicas, self.configs.max_warmup_bytes
         )
         return move_actives(draft, lags, warmups) + move_standbys(draft, lags, warmups)
+
+
+@cache
+def _compile() -> None:
+    """Have the compiled loops ready, by a small assignment that uses them all."""
+    state = ApplicationState(
+        instances=("a", "b", "c", "d"),
+        capacity=np.ones(4, np.int64),
+        subtopology=np.zeros(2, np.int64),
+        partition=np.arange(2),
+        stateful=np.ones(2, np.bool_),
+        end_offset=np.full(2, 100_000),
+        lag_offset=np.array([0, 2, 4]),
+        lag_instance=np.array([2, 3, 2, 3]),
+        lag=np.array([RUNNING, 0, 0, RUNNING]),
+    )
+    draft = Draft(state, AssignmentConfigs(num_standby_replicas=1), compiled=True)
+    draft.place(np.arange(2), in_turn(state))
+    assign_standbys(draft)
+    lags = Lags(state, draft.configs)
+    warmups = Warmups(state, lags, 1)
+    move_actives(draft, lags, warmups)
+    move_standbys(draft, lags, warmups)

@@ -9,7 +9,7 @@ import numpy as np
 from balancer.assignment.configs import AssignmentConfigs
 from balancer.assignment.result import TaskAssignment
 from balancer.assignment.state import ApplicationState
-from cluster_model.snapshot import Floats, Ints
+from cluster_model.snapshot import Bools, Floats, Ints
 
 
 class Draft:
@@ -19,6 +19,8 @@ class Draft:
     ----------
     state, configs
         What the assignment is made from.
+    compiled
+        Whether loops run as compiled code.
 
     Attributes
     ----------
@@ -30,9 +32,12 @@ class Draft:
         Copies on each instance.
     """
 
-    def __init__(self, state: ApplicationState, configs: AssignmentConfigs) -> None:
+    def __init__(
+        self, state: ApplicationState, configs: AssignmentConfigs, *, compiled: bool = False
+    ) -> None:
         self.state = state
         self.configs = configs
+        self.compiled = compiled
         self.active: Ints = np.full(state.n_tasks, -1, np.int64)
         nothing = np.zeros(0, np.int64)
         self._pairs: tuple[Ints, Ints] = (nothing, nothing)
@@ -58,7 +63,7 @@ class Draft:
         """For each task the instances of its other copies, to be changed in place."""
         if self._standbys is None:
             task, instance = self._pairs
-            bounds = np.searchsorted(task, np.arange(self.state.n_tasks + 1)).tolist()
+            bounds = self.standby_offset(task).tolist()
             flat = instance.tolist()
             self._standbys = [flat[first:last] for first, last in pairwise(bounds)]
         return self._standbys
@@ -67,6 +72,24 @@ class Draft:
         """Put the first standbys of tasks, sorted, on instances; (S,) and (S, C)."""
         self._pairs = np.repeat(tasks, instances.shape[1]), np.sort(instances, axis=1).ravel()
         self.count += np.bincount(self._pairs[1], minlength=len(self.count))
+
+    def standby_offset(self, task: Ints) -> Ints:
+        """(T + 1,) where the copies of each task begin among sorted tasks (C,)."""
+        found: Ints = np.zeros(self.state.n_tasks + 1, np.int64)
+        np.bincount(task, minlength=self.state.n_tasks).cumsum(out=found[1:])
+        return found
+
+    def set_standbys(self, tasks: Ints, instances: Ints) -> None:
+        """Put all copies besides the active ones on instances, sorted by task, then instance."""
+        self._pairs, self._standbys = (tasks, instances), None
+
+    def is_warmup(self, tasks: Ints, instances: Ints) -> Bools:
+        """(C,) which copies only exist so that a task can move, if any does."""
+        n = self.state.n_instances
+        keys = np.array(sorted(t * n + i for t, i in self.warmups), np.int64)
+        asked = tasks * n + instances
+        found: Bools = keys[np.searchsorted(keys[:-1], asked)] == asked
+        return found
 
     def standby_pairs(self) -> tuple[Ints, Ints]:
         """Task and instance of each copy besides the active ones, by task, then instance."""
@@ -84,9 +107,7 @@ class Draft:
         task, instance = self.standby_pairs()
         warmup = np.zeros(len(task), np.bool_)
         if self.warmups:
-            n = self.state.n_instances
-            keys = np.array([t * n + i for t, i in self.warmups], np.int64)
-            warmup = np.isin(task * n + instance, keys)
+            warmup = self.is_warmup(task, instance)
         return TaskAssignment(
             state=self.state,
             configs=self.configs,

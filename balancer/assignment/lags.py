@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from balancer.assignment.arrays import Known
 from balancer.assignment.configs import UNLIMITED, AssignmentConfigs
 from balancer.assignment.state import RUNNING, UNKNOWN, ApplicationState
 from cluster_model.snapshot import Bools, Ints
@@ -44,7 +45,7 @@ class Lags:
         self._offset, self._instance, self._lag = state.lag_offset, state.lag_instance, lag
         caught_up = self._near(lag)
         self._with_state = state.lag_instance[caught_up]
-        self._with_state_offset = np.searchsorted(np.flatnonzero(caught_up), state.lag_offset)
+        self._with_state_offset = np.append(0, np.cumsum(caught_up))[state.lag_offset]
         # Whether an instance without state counts as caught up with a task.
         self._without_state = self._near(state.end_offset)
         self.caught_up_count: Ints = np.diff(self._with_state_offset) + np.where(
@@ -90,6 +91,22 @@ class Lags:
             return found
         known = {*self._instance[self._offset[task] : self._offset[task + 1]].tolist()}
         return sorted([*found, *(i for i in range(self._n_instances) if i not in known)])
+
+    @property
+    def arrays(self) -> Known:
+        """All lags, for compiled loops."""
+        offset, instance, lag, end, near_offset, near = (
+            np.ascontiguousarray(each, np.int64)
+            for each in (
+                self._offset,
+                self._instance,
+                self._lag,
+                self._end,
+                self._with_state_offset,
+                self._with_state,
+            )
+        )
+        return Known(offset, instance, lag, end, near_offset, near, self._without_state)
 
     @cached_property
     def _caught_up(self) -> tuple[list[int], list[int]]:

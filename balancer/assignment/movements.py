@@ -4,65 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from balancer.assignment import loops
 from balancer.assignment.draft import Draft
 from balancer.assignment.instance_queue import InstanceQueue, KafkaInstanceQueue
 from balancer.assignment.lags import Lags
-from balancer.assignment.state import ApplicationState
+from balancer.assignment.warmups import Warmups
 from cluster_model.snapshot import Ints
 
 # Movements times instances up to which Kafka's queue is followed even where it is not right. A
 # step takes about a microsecond, and the least loaded instance can be found in fewer.
 _FOLLOWED_STEPS = 200_000
-
-
-class Warmups:
-    """How many more copies may be made only so that tasks can move.
-
-    Parameters
-    ----------
-    state
-        The application.
-    lags
-        What such copies have to restore.
-    replicas
-        How many there may be.
-    max_bytes
-        Bytes that they may restore, except that the first may always exceed it; None for no limit.
-
-    Attributes
-    ----------
-    left : int
-        How many more there may be.
-    """
-
-    def __init__(
-        self, state: ApplicationState, lags: Lags, replicas: int, max_bytes: int | None = None
-    ) -> None:
-        self._lags = lags
-        self._state = state
-        self.left = replicas
-        self._limit = np.inf if max_bytes is None or not len(state.state_bytes) else max_bytes
-        self._bytes = 0.0
-
-    def take(self, task: int, instance: int) -> bool:
-        """Whether there may be one more; then it counts."""
-        if self.left <= 0:
-            return False
-        if self._limit < np.inf:
-            size = self._to_restore(task, instance)
-            if self._bytes and self._bytes + size > self._limit:
-                return False
-            self._bytes += size
-        self.left -= 1
-        return True
-
-    def _to_restore(self, task: int, instance: int) -> float:
-        """Bytes of a task's state that an instance lacks; 0 if its size is unknown."""
-        size, end = float(self._state.state_bytes[task]), int(self._state.end_offset[task])
-        if not size > 0 or end == 0:
-            return 0.0
-        lag = int(self._lags.of(np.array([task]), np.array([instance]))[0])
-        return size * min(max(lag, 0) / end, 1.0)
 
 
 class _Copies:
@@ -72,14 +23,18 @@ class _Copies:
         self.count: list[int] = draft.count.tolist()
         self._keys = [(load, i) for i, load in enumerate(draft.load.tolist())]
         self._threads: list[int] = draft.state.capacity.tolist()
-        # Without standbys Kafka's queue is never wrong.
-        steps = movements * len(self._keys)
-        exact = draft.configs.num_standby_replicas > 0 and steps <= _FOLLOWED_STEPS
-        self.queue = KafkaInstanceQueue(self._keys) if exact else InstanceQueue(self._keys)
+        queue = KafkaInstanceQueue if _followed(draft, movements) else InstanceQueue
+        self.queue = queue(self._keys)
 
     def add(self, instance: int, change: int) -> None:
         self.count[instance] += change
         self._keys[instance] = (self.count[instance] / self._threads[instance], instance)
+
+
+def _followed(draft: Draft, movements: int) -> bool:
+    """Whether Kafka's queue of instances is followed; without standbys it is never wrong."""
+    steps = movements * draft.state.n_instances
+    return draft.configs.num_standby_replicas > 0 and steps <= _FOLLOWED_STEPS
 
 
 def move_actives(draft: Draft, lags: Lags, warmups: Warmups) -> int:
@@ -97,7 +52,10 @@ def move_actives(draft: Draft, lags: Lags, warmups: Warmups) -> int:
     moving = tasks[lags.behind(tasks, draft.active[tasks])]
     if not len(moving):
         return 0
-    queue = moving[np.lexsort((moving, lags.caught_up_count[moving]))]
+    queue = moving[_ascending(lags.caught_up_count[moving])]
+    if draft.compiled:
+        loops.move_actives(draft, lags, warmups, queue, _followed(draft, len(queue)))
+        return len(queue)
     copies = _Copies(draft, len(queue))
     for task, target in zip(queue.tolist(), draft.active[queue].tolist(), strict=True):
         standbys = draft.standbys[task]
@@ -137,14 +95,19 @@ def move_standbys(draft: Draft, lags: Lags, warmups: Warmups) -> int:
     behind = lags.behind(tasks, targets)
     if not behind.any():
         return 0
-    # Kafka's order of arrival.
-    order = np.lexsort((tasks[behind], targets[behind]))
-    tasks, targets = tasks[behind][order], targets[behind][order]
+    tasks, targets = tasks[behind], targets[behind]
+    # Kafka's order of arrival; tasks are sorted.
+    order = _ascending(targets)
+    tasks, targets = tasks[order], targets[order]
     if draft.warmups:
-        pairs = zip(tasks.tolist(), targets.tolist(), strict=True)
-        kept = np.array([pair not in draft.warmups for pair in pairs], np.bool_)
+        kept = ~draft.is_warmup(tasks, targets)
         tasks, targets = tasks[kept], targets[kept]
-    order = _in_order(lags.caught_up_count[tasks] * draft.state.n_tasks + tasks)
+    keys = lags.caught_up_count[tasks] * draft.state.n_tasks + tasks
+    if draft.compiled:
+        order = loops.in_order(keys)
+        followed = _followed(draft, len(order))
+        return loops.move_standbys(draft, lags, warmups, tasks[order], targets[order], followed)
+    order = _in_order(keys)
     copies = _Copies(draft, len(order))
     moved, last = 0, -1
     for task, target in zip(tasks[order].tolist(), targets[order].tolist(), strict=True):
@@ -175,6 +138,11 @@ def move_standbys(draft: Draft, lags: Lags, warmups: Warmups) -> int:
         copies.queue.offer((source, target))
     draft.count[:] = copies.count
     return moved
+
+
+def _ascending(values: Ints) -> Ints:
+    """The order of values from 0 on, of those equal the first; short integers are sorted faster."""
+    return np.argsort(values.astype(np.min_scalar_type(values.max(initial=0))), kind="stable")
 
 
 def _in_order(keys: Ints) -> Ints:

@@ -13,8 +13,8 @@ import numpy as np
 
 from balancer.assignment.draft import Draft
 from balancer.assignment.lags import Lags
-from balancer.assignment.movements import Warmups
 from balancer.assignment.result import TaskAssignment
+from balancer.assignment.warmups import Warmups
 
 
 class _Staged(NamedTuple):

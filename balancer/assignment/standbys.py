@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from balancer.assignment import loops
 from balancer.assignment.draft import Draft
 from balancer.assignment.levelling import level
 from cluster_model.snapshot import Ints
@@ -18,6 +19,8 @@ def assign_standbys(draft: Draft) -> None:
     tasks = np.flatnonzero(draft.state.stateful)
     if draft.configs.num_standby_replicas >= draft.state.n_instances - 1:
         chosen = _everywhere(draft, tasks)
+    elif draft.compiled:
+        chosen = loops.least_loaded(draft, tasks)
     else:
         chosen = _least_loaded(draft, tasks)
     draft.place_standbys(tasks, chosen)

@@ -16,7 +16,7 @@ from cluster_model.snapshot import Bools, Floats, Ints
 # Codes that take the place of a lag, as in Kafka's rebalance protocol.
 RUNNING, UNKNOWN = -2, -3
 
-_TASK = re.compile(r"(\d{1,9})_(\d{1,9})")
+_TASK = re.compile(r"([0-9]{1,9})_([0-9]{1,9})")
 
 
 class TaskId(NamedTuple):

@@ -2,37 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-# Without counting references to arrays, of which these functions make none. No public option does
-# that; counting, 25,000 steps for each of 1,000 replicas take 4.6 s in place of 1.0 (numba 0.68).
-_OPTIONS: dict[str, Any] = {"_nrt": False, "error_model": "numpy"}
-
-
-def _compiled(function: _Function, **options: Any) -> _Function:
-    """The function, compiled when it is first called; the result is kept for other processes."""
-    options = _OPTIONS | options
-    try:
-        return cast(_Function, njit(cache=True, **options)(function))
-    except RuntimeError:
-        # there is no folder to keep it in
-        return cast(_Function, njit(**options)(function))
-
-
-def _inlined(function: _Function) -> _Function:
-    """The function as a part of the compiled ones that call it: to pass arrays on takes time."""
-    return _compiled(function, forceinline=True)
-
-
-def _reduced(function: _Function) -> _Function:
-    """As a part of others too; sums are taken in the order that is fastest."""
-    return _compiled(function, forceinline=True, fastmath={"reassoc", "nsz"})
+from balancer.search.compilation import compiled, inlined, reduced
 
 
 class Given(NamedTuple):
@@ -167,7 +141,7 @@ def new_desk(given: Given, brokers: int) -> Desk:
     )
 
 
-@_inlined
+@inlined
 def _drawn(state: Any) -> Any:
     """64 random bits (xorshift; Marsaglia, Journal of Statistical Software, 2003)."""
     x = state[0]
@@ -178,13 +152,13 @@ def _drawn(state: Any) -> Any:
     return x
 
 
-@_inlined
+@inlined
 def _below(bits: Any, number: Any) -> Any:
     """A number from 0 to below `number`, from 32 random bits."""
     return np.int64((bits * np.uint64(number)) >> np.uint64(32))
 
 
-@_inlined
+@inlined
 def _fits(given: Given, now: Now, n: int, m: int) -> bool:
     """Whether a broker takes a replica within its limits."""
     # what was here at the start counts until the end
@@ -196,7 +170,7 @@ def _fits(given: Given, now: Now, n: int, m: int) -> bool:
     return True
 
 
-@_inlined
+@inlined
 def _related(given: Given, now: Now, n: int, a: int, b: int) -> bool:
     """Whether a replica may go from broker `a` to `b` as far as relations are concerned."""
     for t in range(len(given.crowd)):
@@ -222,7 +196,7 @@ def _related(given: Given, now: Now, n: int, a: int, b: int) -> bool:
     return True
 
 
-@_inlined
+@inlined
 def _shift(given: Given, now: Now, n: int, a: int, b: int) -> None:
     """Count a replica in the groups of broker `b` instead of `a`."""
     for t in range(len(given.crowd)):
@@ -238,7 +212,7 @@ def _shift(given: Given, now: Now, n: int, a: int, b: int) -> None:
             now.count[row + y] += 1
 
 
-@_inlined
+@inlined
 def _carry(given: Given, now: Now, n: int, a: int, b: int) -> None:
     """Put a replica on broker `b` instead of `a`."""
     now.at[n] = b
@@ -254,7 +228,7 @@ def _carry(given: Given, now: Now, n: int, a: int, b: int) -> None:
             now.room[b, k] -= need
 
 
-@_inlined
+@inlined
 def _moved(given: Given, n: int, m: int) -> Any:
     """What it costs that a replica is on a broker."""
     home = given.home[n]
@@ -266,7 +240,7 @@ def _moved(given: Given, n: int, m: int) -> Any:
     return cost
 
 
-@_inlined
+@inlined
 def _laid_out(now: Now, desk: Desk) -> None:
     """List the replicas of each broker."""
     desk.number[:] = 0
@@ -284,7 +258,7 @@ def _laid_out(now: Now, desk: Desk) -> None:
             _appended(desk, n, now.at[n])
 
 
-@_inlined
+@inlined
 def _appended(desk: Desk, n: int, b: int) -> None:
     """Put a replica last on the list of a broker."""
     desk.turn[n] = desk.begin[b] + desk.number[b]
@@ -292,7 +266,7 @@ def _appended(desk: Desk, n: int, b: int) -> None:
     desk.number[b] += 1
 
 
-@_inlined
+@inlined
 def _removed(desk: Desk, n: int, a: int) -> None:
     """Take a replica off the list of a broker; the last one takes its turn."""
     desk.number[a] -= 1
@@ -300,7 +274,7 @@ def _removed(desk: Desk, n: int, a: int) -> None:
     desk.replica[desk.turn[n]], desk.turn[last] = last, desk.turn[n]
 
 
-@_inlined
+@inlined
 def _aimed(given: Given, now: Now, desk: Desk, p: int, a: int, b: int) -> bool:
     """Note what an exchange for a replica that goes from broker `a` to `b` has to keep.
 
@@ -331,7 +305,7 @@ def _aimed(given: Given, now: Now, desk: Desk, p: int, a: int, b: int) -> bool:
     return not short
 
 
-@_reduced
+@reduced
 def _answers(given: Given, desk: Desk, q: int, coming: int, leaving: int) -> Any:
     """Whether a replica can be exchanged for the one that is noted, as far as limits go.
 
@@ -344,7 +318,7 @@ def _answers(given: Given, desk: Desk, q: int, coming: int, leaving: int) -> Any
     return not bad
 
 
-@_reduced
+@reduced
 def _above(excess: Any) -> Any:
     """The sum of what is above 0."""
     total = 0.0
@@ -354,7 +328,7 @@ def _above(excess: Any) -> Any:
     return total
 
 
-@_reduced
+@reduced
 def _above_with(given: Given, excess: Any, n: int) -> Any:
     """The sum of what is above 0 with a replica more."""
     total = 0.0
@@ -364,7 +338,7 @@ def _above_with(given: Given, excess: Any, n: int) -> Any:
     return total
 
 
-@_reduced
+@reduced
 def _above_without(given: Given, excess: Any, n: int) -> Any:
     """The sum of what is above 0 with a replica less."""
     total = 0.0
@@ -374,7 +348,7 @@ def _above_without(given: Given, excess: Any, n: int) -> Any:
     return total
 
 
-@_inlined
+@inlined
 def _both_related(given: Given, now: Now, p: int, q: int, a: int, b: int) -> bool:
     """Whether a replica may go from broker `a` to `b`, and then another from `b` to `a`."""
     if not _related(given, now, p, a, b):
@@ -385,7 +359,7 @@ def _both_related(given: Given, now: Now, p: int, q: int, a: int, b: int) -> boo
     return possible
 
 
-@_inlined
+@inlined
 def _exchange(given: Given, now: Now, desk: Desk, p: int, q: int, a: int, b: int) -> None:
     """Put a replica on broker `b` instead of `a`, and another (-1 for none) on `a` instead."""
     _shift(given, now, p, a, b)
@@ -399,7 +373,7 @@ def _exchange(given: Given, now: Now, desk: Desk, p: int, q: int, a: int, b: int
     _appended(desk, p, b)
 
 
-@_compiled
+@compiled
 def anneal(
     given: Given,
     now: Now,
@@ -545,13 +519,13 @@ def anneal(
     return risen, tried, scored, added, adding
 
 
-@_inlined
+@inlined
 def _goes(given: Given, now: Now, n: int, b: int) -> bool:
     """Whether a replica can go to broker `b` at once."""
     return _fits(given, now, n, b) and _related(given, now, n, now.at[n], b)
 
 
-@_inlined
+@inlined
 def _put(given: Given, now: Now, n: int, b: int) -> None:
     """Put a replica on broker `b`, with all that is summed and counted."""
     a = now.at[n]
@@ -563,12 +537,12 @@ def _put(given: Given, now: Now, n: int, b: int) -> None:
         now.cost[b] += max(now.excess[b, h], 0.0)
 
 
-@_inlined
+@inlined
 def _note(way: Way, made: int, n: int, a: int, b: int) -> None:
     way.steps[made, 0], way.steps[made, 1], way.steps[made, 2] = n, a, b
 
 
-@_compiled
+@compiled
 def approach(given: Given, now: Now, target: Any, harmless: bool, way: Way, made: int) -> Any:
     """Carry out the moves to a placement that are possible one by one.
 
@@ -606,7 +580,7 @@ def approach(given: Given, now: Now, target: Any, harmless: bool, way: Way, made
     return made
 
 
-@_compiled
+@compiled
 def total_cost(given: Given, now: Now) -> Any:
     """What a placement costs."""
     total = 0.0
@@ -617,7 +591,7 @@ def total_cost(given: Given, now: Now) -> Any:
     return total
 
 
-@_inlined
+@inlined
 def _listed(way: Way, n: int, b: int) -> None:
     """Put a replica first on the list of broker `b`."""
     way.after[n], way.before[n] = way.first[b], -1
@@ -626,7 +600,7 @@ def _listed(way: Way, n: int, b: int) -> None:
     way.first[b] = n
 
 
-@_inlined
+@inlined
 def _counted(now: Now, target: Any, way: Way, n: int, several: int) -> Any:
     """How many replicas wait when one of them has moved, or has another target."""
     if (now.at[n] != target[n]) == (way.turn[n] >= 0):
@@ -640,7 +614,7 @@ def _counted(now: Now, target: Any, way: Way, n: int, several: int) -> Any:
     return several - 1
 
 
-@_compiled
+@compiled
 def _shifted(given: Given, now: Now, target: Any, way: Way, n: int, b: int, several: int) -> Any:
     """Put a replica on broker `b`; returns how many wait then."""
     after, before = way.after[n], way.before[n]
@@ -655,7 +629,7 @@ def _shifted(given: Given, now: Now, target: Any, way: Way, n: int, b: int, seve
     return _counted(now, target, way, n, several)
 
 
-@_inlined
+@inlined
 def _blocker(given: Given, way: Way, n: int, b: int, choice: Any, bits: Any) -> Any:
     """A replica that may be in the way of another to broker `b`, at random; -1 for none."""
     if choice == 0:
@@ -674,7 +648,7 @@ def _blocker(given: Given, way: Way, n: int, b: int, choice: Any, bits: Any) -> 
     return q
 
 
-@_compiled
+@compiled
 def detour(
     given: Given,
     now: Now,
@@ -776,7 +750,7 @@ def detour(
     return made, several
 
 
-@_inlined
+@inlined
 def _taken(given: Given, now: Now, way: Way, begin: int, end: int) -> Any:
     """Carry out moves of a way, of which -1 are none; how many until one is not possible."""
     for k in range(begin, end):
@@ -789,7 +763,7 @@ def _taken(given: Given, now: Now, way: Way, begin: int, end: int) -> Any:
     return end
 
 
-@_inlined
+@inlined
 def _returned(given: Given, now: Now, way: Way, begin: int, end: int) -> None:
     """Take back moves of a way."""
     for k in range(end - 1, begin - 1, -1):
@@ -797,7 +771,7 @@ def _returned(given: Given, now: Now, way: Way, begin: int, end: int) -> None:
             _put(given, now, way.steps[k, 0], way.steps[k, 1])
 
 
-@_compiled
+@compiled
 def _skipped(given: Given, now: Now, way: Way, k: int, late: bool) -> bool:
     """Leave out the stop between a move and the next one of its replica, if that is possible.
 
@@ -826,7 +800,7 @@ def _skipped(given: Given, now: Now, way: Way, k: int, late: bool) -> bool:
     return ok
 
 
-@_compiled
+@compiled
 def shorten(given: Given, now: Now, way: Way, made: int) -> Any:
     """Leave out the stops that are not needed; returns how many moves the way holds then.
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kip_rules import Given, broken_rules, spread
 
 from balancer.assignment import (
+    RUNNING,
     ApplicationState,
     AssignmentConfigs,
     StateDocument,
@@ -498,3 +499,29 @@ def test_an_exchange_restores_less_and_keeps_the_load_of_equal_instances(
         target.brokers[:] = np.where(before >= 0, holder[before], -1)
         target.invalidate_sums()
         assert (exchanged(state, target) == itself).all()
+
+
+def test_with_more_instances_than_tasks_each_has_its_own() -> None:
+    load = np.array([2.79, 1.86, 0.98, 2.47, 0.4])
+    tasks, n = len(load), 20
+    state = ApplicationState(
+        instances=tuple(f"i{i:02}" for i in range(n)),
+        capacity=np.ones(n, np.int64),
+        subtopology=np.arange(tasks),
+        partition=np.zeros(tasks, np.int64),
+        stateful=np.ones(tasks, np.bool_),
+        end_offset=np.full(tasks, END),
+        lag_offset=np.arange(tasks + 1),
+        lag_instance=np.zeros(tasks, np.int64),
+        lag=np.full(tasks, RUNNING),
+        previous_task=np.arange(tasks),
+        previous_instance=np.zeros(tasks, np.int64),
+        previous_active=np.ones(tasks, np.bool_),
+        resources=("records",),
+        load=load[:, None],
+        instance_capacity=np.full((n, 1), 100.0),
+    )
+    found = TaskAssignor(target=PROFILE).assign(state)
+    # Each task alone exceeds the mean many times over; two on an instance need not be.
+    assert len({*found.target.tolist()}) == tasks
+    assert not any("ResourceCapacity" in goal.goal for goal in found.unmet)

@@ -817,10 +817,10 @@ def test_who_waits_for_kafka_is_not_stuck(
     active = following.host._copies[FIRST].active
     assert active is not None
     active._writer.producer = SlowProducer(broker)
-    time.sleep(0.002)
-    following.host._process()
+    active.process([Record(None, b"a", 0, 0)])
+    # A task that is given up commits first.
+    following.host._drop([FIRST])
     assert released.is_set()
-    following.host._drop([FIRST], commit=False)
     following.host._directory.close()
 
 
@@ -831,7 +831,7 @@ def test_a_client_that_does_not_return_does_not_hold_the_member(
     background = Background()
     following = Following(broker, tmp_path, monkeypatch, background)
     following.host._configs = configured(tmp_path, commit_interval_ms=1, task_timeout_ms=500)
-    monkeypatch.setattr(hosts, "_SIGN_OF_LIFE_SECONDS", 0.01)
+    monkeypatch.setattr(hosts, "_HELD_SECONDS", 0.01)
     monkeypatch.setattr(hosts, "_GRACE_SECONDS", 0.0)
     host, returned = following.host, threading.Event()
 
@@ -848,7 +848,8 @@ def test_a_client_that_does_not_return_does_not_hold_the_member(
     assert stuck is not None
     stuck._writer.producer = StuckProducer(broker)
     time.sleep(0.002)
-    host._process()
+    while host._copies[FIRST].active is stuck:
+        host._process()
     assert entered.is_set()
     # Started again, it finds in the changelog what the other has written.
     again = host._copies[FIRST].active
@@ -867,6 +868,79 @@ def test_a_client_that_does_not_return_does_not_hold_the_member(
     assert returned.wait(60)
     with stuck._ending:
         assert (store.input_offset, store.position, store.get(b"a")) == (2, position, b"2")
+    host._drop([FIRST])
+    host._directory.close()
+
+
+def test_a_transaction_that_hangs_holds_only_its_own_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, released = Broker(), threading.Event()
+    monkeypatch.setattr(hosts, "_HELD_SECONDS", 0.01)
+    following = Following(broker, tmp_path, monkeypatch, Background())
+    following.membership.arrived = [Assigned(1, (0, 1), MemberTasks(), 0, "member")]
+    following.follow()
+    host, second = following.host, TaskId(0, 1)
+    following.run_task()
+    while not (other := host._copies[second].active) or not other.running:
+        host._restore()
+
+    class HangingProducer(StubProducer):
+        def commit_transaction(self, timeout: float) -> None:
+            assert released.wait(60)
+            super().commit_transaction(timeout)
+
+    hanging = host._copies[FIRST].active
+    assert hanging is not None
+    hanging._writer.producer = HangingProducer(broker)
+    store, others = host._copies[FIRST].store, host._copies[second].store
+    for lines in (1, 2, 3):
+        broker.lines.append(b"a")
+        while others.input_offset < lines:
+            time.sleep(0.002)
+            host._process()
+    assert (store.input_offset, hanging.next_offset) == (0, 1)
+    # Then it goes on where it stopped.
+    released.set()
+    while store.input_offset < 3:
+        time.sleep(0.002)
+        host._process()
+    assert (store.get(b"a"), others.get(b"a"), host._copies[FIRST].active) == (b"3", b"3", hanging)
+    assert not host._copies[FIRST].failures
+    host._drop(list(host._copies))
+    host._directory.close()
+
+
+def test_a_task_that_is_given_up_takes_its_transaction_under_way_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, entered, released = Broker(b"a"), threading.Event(), threading.Event()
+    monkeypatch.setattr(hosts, "_HELD_SECONDS", 0.01)
+    following = Following(broker, tmp_path, monkeypatch, Background())
+    host, began = following.host, list[None]()
+
+    class HangingProducer(StubProducer):
+        def begin_transaction(self) -> None:
+            began.append(None)
+            super().begin_transaction()
+
+        def commit_transaction(self, timeout: float) -> None:
+            entered.set()
+            assert released.wait(60)
+            super().commit_transaction(timeout)
+
+    following.follow()
+    following.run_task()
+    active, store = host._copies[FIRST].active, host._copies[FIRST].store
+    assert active is not None
+    active._writer.producer = HangingProducer(broker)
+    time.sleep(0.002)
+    host._process()
+    assert entered.wait(60)
+    following.membership.waits = released.set  # type: ignore[method-assign]
+    monkeypatch.setattr(hosts, "_SIGN_OF_LIFE_SECONDS", 0.01)
+    host._deactivate([FIRST])
+    assert (len(began), store.input_offset, store.get(b"a")) == (1, 1, b"1")
     host._drop([FIRST])
     host._directory.close()
 
@@ -999,3 +1073,26 @@ def test_lines_count_once_they_have_arrived(monkeypatch: pytest.MonkeyPatch, ref
     else:
         with pytest.raises(GroupError, match="25 of 100 lines not written: Local: Message timed"):
             write()
+
+
+def test_an_error_of_a_partition_that_is_no_longer_read_is_nothing_to_the_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: ThreadPoolExecutor
+) -> None:
+    broker = Broker(b"a b")
+    following = Following(broker, tmp_path, monkeypatch, executor)
+    host = following.host
+    following.follow()
+    following.run_task()
+    time.sleep(0.002)
+    host._process()
+    # The client looked up its position, got no answer, and says so when the task runs already.
+    monkeypatch.setattr(host._changelog, "read", lambda *_: Batch(ends={0: 9}, missing={0}))
+    host._restore()
+    broker.lines.append(b"a")
+    time.sleep(0.002)
+    host._process()
+    assert broker.counts() == {b"a": b"2", b"b": b"1"}
+    host._drop([FIRST])
+    # Nor is it to a member that has given the task up.
+    host._restore()
+    host._directory.close()

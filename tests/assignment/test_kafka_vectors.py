@@ -15,7 +15,8 @@ from assignment_cases import ENDLESS, application, assigned, configs, grid, show
 from balancer.assignment import RUNNING, UNKNOWN, ApplicationState
 from balancer.assignment.draft import Draft
 from balancer.assignment.lags import Lags
-from balancer.assignment.movements import Warmups, move_actives
+from balancer.assignment.movements import move_actives
+from balancer.assignment.warmups import Warmups
 
 NINE, SIX, FOUR = grid(3, 3), grid(2, 3), "00 01 02 03"
 

@@ -22,6 +22,7 @@ from balancer.assignment import (
     load_state,
 )
 from balancer.assignment.scenario import load_scenario
+from balancer.assignment.state import TaskId
 
 GOOD = application("00 01", {"P1": {"lags": 0, "active": ["0_0"]}, "P2": {"lags": {"00": 5}}})
 
@@ -117,3 +118,11 @@ def test_goals_know_tags_by_names_they_can_state() -> None:
     twice = [{"tags": {"a/b": "x", "a b": "y"}}, {}]
     with pytest.raises(TaskAssignmentError, match=r"'a b' and 'a/b' found.*as 'a_b'"):
         TaskAssignor(target="stateful-tasks").assign(described(*twice))
+
+
+@pytest.mark.parametrize(
+    "name", ["\u0661_\u0662", "0_", "_1", "0-1", "0_1_2", "+0_1", "0_1000000000"]
+)
+def test_a_task_is_two_numbers_in_plain_digits(name: str) -> None:
+    with pytest.raises(TaskAssignmentError, match="SUBTOPOLOGY_PARTITION like 0_3 expected"):
+        TaskId.parse(name)

@@ -39,6 +39,8 @@ _ATTEMPTS = 3
 # Seconds between two signs of life while answers of Kafka are awaited, and how long after its
 # deadline a call of the client has to return.
 _SIGN_OF_LIFE_SECONDS = 1.0
+# How long a transaction holds the member's other tasks; then only its own task waits for it.
+_HELD_SECONDS = 1.0
 _GRACE_SECONDS = 2.0
 
 
@@ -51,6 +53,11 @@ class Copy:
     # Of a copy that may become active; that of an active one belongs to its task.
     writer: Writer | None = None
     active: ActiveTask | None = None
+    # A transaction under way, and when it is over at the latest (monotonic seconds).
+    commit: Future[None] | None = None
+    commit_until: float = 0.0
+    # Whether input is not read until it ends.
+    waits: bool = False
     failures: int = 0
     # Since when brokers have not answered, and when last (monotonic seconds).
     unanswered_since: float | None = None
@@ -256,13 +263,13 @@ class Host:
         for task in tasks:
             copy = self._copies[task]
             active, copy.active = copy.active, None
+            done, copy.commit, copy.waits = copy.commit, None, False
             if active is not None:
                 self._input.remove(task.partition)
-                done = (
-                    None
-                    if generation is None or not active.running
-                    else self._executor.submit(active.commit, generation, deadline)
-                )
+                if generation is None or not active.running:
+                    done = None
+                elif done is None:
+                    done = self._executor.submit(active.commit, generation, deadline)
                 ending.append((task, copy, active, done))
         self._await([done for *_, done in ending if done is not None], deadline)
         for task, copy, active, done in ending:
@@ -294,26 +301,29 @@ class Host:
         """Bring copies that do not process up to date, and start those that are."""
         batch = self._changelog.read(self._configs.batch_records, 0)
         for partition in batch.missing:
-            copy = self._copies[TaskId(0, partition)]
+            copy = self._copies.get(TaskId(0, partition))
+            if copy is None or (copy.active is not None and copy.active.running):
+                # A late answer: nothing of a task that runs is restored.
+                continue
             log.warning("partition %d: the state on disk is of another changelog", partition)
             copy.store.clear()
             self._changelog.remove(partition)
             self._changelog.add(partition, 0)
         for partition in (batch.messages.keys() | batch.ends.keys()) - batch.missing:
-            copy_ = self._copies.get(TaskId(0, partition))
-            if copy_ is None or (copy_.active is not None and copy_.active.running):
+            copy = self._copies.get(TaskId(0, partition))
+            if copy is None or (copy.active is not None and copy.active.running):
                 continue
             messages = batch.messages.get(partition, ())
             replay = Replay()
             replay.add((m.key(), m.value()) for m in messages)
             position = max(
-                [copy_.store.position, batch.ends.get(partition, 0)]
+                [copy.store.position, batch.ends.get(partition, 0)]
                 + [m.offset() + 1 for m in messages[-1:]]
             )
-            if position > copy_.store.position:
-                copy_.store.apply(replay.changes, position, replay.input_offset)
-                if copy_.active is not None:
-                    copy_.active.progressed()
+            if position > copy.store.position:
+                copy.store.apply(replay.changes, position, replay.input_offset)
+                if copy.active is not None:
+                    copy.active.progressed()
         for task, copy in self._copies.items():
             active = copy.active
             if active is None or active.running:
@@ -346,14 +356,26 @@ class Host:
                 )
         generation = self._generation()
         deadline = time.monotonic() + self._configs.answer_seconds
-        due = [
-            (task, copy, self._executor.submit(copy.active.commit, generation, deadline))
-            for task, copy in self._copies.items()
-            if copy.active is not None and copy.active.running and copy.active.commit_due
-            if generation is not None
-        ]
-        self._await([done for *_, done in due], deadline)
-        for task, copy, done in due:
+        begun: list[Future[None]] = []
+        for copy in self._copies.values():
+            active = copy.active
+            if generation is None or active is None or copy.commit is not None:
+                continue
+            if active.running and active.commit_due:
+                copy.commit = self._executor.submit(active.commit, generation, deadline)
+                copy.commit_until = deadline + _GRACE_SECONDS
+                begun.append(copy.commit)
+        if begun:
+            wait(begun, _HELD_SECONDS)
+            self._membership.waits()
+        for task, copy in self._copies.items():
+            if copy.commit is None:
+                continue
+            if not copy.commit.done() and time.monotonic() <= copy.commit_until:
+                self._input.remove(task.partition)
+                copy.waits = True
+                continue
+            done, copy.commit = copy.commit, None
             try:
                 _result(task, done)
                 copy.failures, copy.unanswered_since = 0, None
@@ -378,6 +400,9 @@ class Host:
                 log.warning("%s; starting it again", error)
                 self._deactivate([task], commit=False)
                 self._activate(task, copy)
+            if copy.waits and copy.active is not None:
+                copy.waits = False
+                self._input.add(task.partition, copy.active.next_offset)
         if not batch.messages and not batch.ends:
             time.sleep(0.01)
 

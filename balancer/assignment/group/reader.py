@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -89,9 +88,12 @@ class PartitionReader:
         messages: Sequence[Any] = self._consumer.consume(maximum, timeout)
         for message in messages:
             partition, error = message.partition(), message.error()
+            # The client drops messages of a partition that has been removed, but not its errors.
+            if partition >= 0 and partition not in self._positions:
+                continue
             if error is None:
                 # After a change of leaders a client may return a message once more.
-                if message.offset() >= self._positions.get(partition, math.inf):
+                if message.offset() >= self._positions[partition]:
                     self._positions[partition] = message.offset() + 1
                     batch.messages.setdefault(partition, []).append(message)
             elif error.code() == errors._PARTITION_EOF:

@@ -14,22 +14,25 @@ from balancer.assignment.absence import awaited_copies, wait_ms
 from balancer.assignment.configs import AssignmentConfigs
 from balancer.assignment.draft import Draft
 from balancer.assignment.lags import Lags
-from balancer.assignment.movements import Warmups
 from balancer.assignment.result import TaskAssignment, UnmetGoal
 from balancer.assignment.snapshot import LOAD, application_snapshot
 from balancer.assignment.state import ApplicationState
 from balancer.assignment.targets.exchange import exchanged
+from balancer.assignment.warmups import Warmups
 from balancer.engine import Balancer
 from balancer.planning.plan import Plan
 from balancer.problem.operation import Operation
 from balancer.search.scorer import Scorer
 from cluster_model.placement import Placement
-from cluster_model.snapshot import SMALLEST, Ints, Snapshot
-from goals import Cluster, Goal, ResourceCapacity
+from cluster_model.snapshot import SMALLEST, Floats, Ints, Snapshot
+from goals import Cluster, Goal, ResourceCapacity, UsageDistribution
 from metrics_reporter.documents import shown
 
 # Share of a capacity below which a difference is rounding.
 _ROUNDING = 1e-9
+PROFILE = "stateful-tasks"
+# The limit of the measured load where tasks alone exceed the profile's.
+_FULLEST = f"ResourceCapacity[{LOAD}]"
 # Digits of a penalty; what differs beyond them is rounding.
 _DIGITS = 9
 
@@ -76,6 +79,7 @@ class GoalTargets:
         self, goals: Iterable[Goal] | str | Path | Mapping[str, Any] = "stateful-tasks"
     ) -> None:
         self._balancer = Balancer(goals)
+        self._widens = goals == PROFILE
         self._last: tuple[_Target, TaskAssignment] | None = None
 
     def assign(self, state: ApplicationState, configs: AssignmentConfigs) -> TaskAssignment:
@@ -84,7 +88,7 @@ class GoalTargets:
         if not state.n_tasks:
             return way.draft.finished(way.draft.active, movements=0, probing=False)
         application = application_snapshot(state, configs)
-        balancer = self._limited(state)
+        balancer = self._limited(state, application.snapshot)
         plan = self._plan(balancer, application.snapshot, configs)
         there = np.argsort(application.task)
         start = Placement(plan.snapshot, plan.placement.slots)
@@ -115,7 +119,7 @@ class GoalTargets:
                 followup_ms=min(wait, interval) if way.movements else wait,
                 awaited=int(awaited_copies(state, configs).sum()),
             )
-        stated = {goal.name for goal in self._limits(state)}
+        stated = {goal.name for goal in self._limits(state)} | {_FULLEST}
         goals = [
             UnmetGoal(goal.goal, goal.hard, goal.reason)
             for goal in plan.unmet
@@ -125,11 +129,35 @@ class GoalTargets:
         self._last = target, found
         return found
 
-    def _limited(self, state: ApplicationState) -> Balancer:
+    def _limited(self, state: ApplicationState, snapshot: Snapshot) -> Balancer:
         """The balancer with a hard limit for each resource whose capacity instances state."""
         limited = copy(self._balancer)
-        limited.goals = [*self._limits(state), *self._balancer.goals]
+        limited.goals = [*self._limits(state), *self._fullest_first(state, snapshot)]
         return limited
+
+    def _fullest_first(self, state: ApplicationState, snapshot: Snapshot) -> list[Goal]:
+        """The goals; of the profile, before evenness, that none is fuller than large tasks require.
+
+        Where tasks alone exceed the limit of the measured load, hardly any instance can be
+        content, and whether one is far beyond the limit counts little.
+        """
+        goals = self._balancer.goals
+        even = [g for g in goals if isinstance(g, UsageDistribution) and g.resource == LOAD]
+        if not self._widens or not even or LOAD not in snapshot.resources:
+            return goals
+        tier, slack = even[0].tier or 0, even[0].slack
+        r = snapshot.resources.index(LOAD)
+        load, capacity = snapshot.leader_load[:, r], snapshot.capacity[:, r]
+        fullest, mean = least_fullest(load, capacity), load.sum() / capacity.sum()
+        threshold = fullest * (1 + slack)
+        stated = {goal.name for goal in self._limits(state)}
+        if fullest <= mean * (1 + slack) or threshold > 1 or _FULLEST in stated:
+            return goals
+        limit = ResourceCapacity(resource=LOAD, threshold=threshold, hard=False, tier=tier)
+        later = [
+            g.model_copy(update={"tier": (g.tier or 0) + ((g.tier or 0) >= tier)}) for g in goals
+        ]
+        return [*later, limit]
 
     def _limits(self, state: ApplicationState) -> list[Goal]:
         """Hard goals for the capacities that instances state, unless there are such goals."""
@@ -151,6 +179,26 @@ class GoalTargets:
         if plan.ok or not len(snapshot.warming):
             return plan
         return balancer.propose(replace(snapshot, warming=np.zeros(0, np.bool_)))
+
+
+def least_fullest(load: Floats, capacity: Floats) -> float:
+    """What no placement of tasks goes below: load / capacity of the fullest instance.
+
+    The mean; the heaviest task on the largest instance; and where instances are equal, of the
+    `k * instances + 1` heaviest tasks some instance has `k + 1`.
+
+    Examples
+    --------
+    >>> least_fullest(np.array([3.0, 3.0, 3.0, 1.0]), np.ones(2))
+    6.0
+    """
+    most = float(capacity.max())
+    least = max(float(load.sum() / capacity.sum()), float(load.max(initial=0.0)) / most)
+    if capacity.min() == most:
+        summed = np.concatenate([[0.0], np.cumsum(np.sort(load)[::-1])])
+        for k, n in enumerate(range(1, len(load) + 1, len(capacity))):
+            least = max(least, float(summed[n] - summed[n - k - 1]) / most)
+    return least
 
 
 def _over_capacity(assignment: TaskAssignment) -> Iterator[UnmetGoal]:
