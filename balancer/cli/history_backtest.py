@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from balancer.cli.history_options import Cluster, Master, MetadataPath, Properties, start_spark
+from balancer.cli.history_options import (
+    Cluster,
+    Master,
+    MetadataPath,
+    Properties,
+    TableFormat,
+    Tables,
+    start_spark,
+    tables_in,
+)
 from balancer.cli.layout import Rows
 from balancer.cli.spark_progress import spark_working
 from balancer.cli.terminal import (
@@ -127,6 +136,8 @@ def backtest(
         Path | None,
         typer.Option(rich_help_panel=RESULT, help="File (CSV) for the steps of all plans."),
     ] = None,
+    tables: Tables = None,
+    table_format: TableFormat = "delta",
     cluster: Cluster = "default",
     master: Master = None,
     conf: Properties = None,
@@ -154,7 +165,8 @@ def backtest(
     )
     tried = _tried(configurations, goals)
     first_ms, end_ms = moment("--from", since), moment("--to", until)
-    spark = start_spark(master, conf)
+    spark = start_spark(master, conf, delta=tables is not None and table_format == "delta")
+    writer = tables_in(spark, tables, table_format)
     from cluster_model.history.history import History
     from cluster_model.history.metadata import load_metadata
     from cluster_model.history.read import sentences
@@ -177,6 +189,20 @@ def backtest(
             seeds=seeds,
             progress=report,
         )
+        if writer is not None:
+            from balancer.backtest.tables import write_backtest
+
+            key = {
+                "cluster": cluster,
+                "first_ms": first_ms,
+                "end_ms": end_ms,
+                "configurations": found.configurations,
+                "judge_by": judge_by,
+                "limit": limit,
+                "price": price,
+                "seeds": seeds,
+            }
+            write_backtest(writer, found, key)
     say(f"replayed in {time.monotonic() - began:.0f} s")
     if output is not None:
         with writing(output):

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 from py4j.protocol import Py4JJavaError
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, model_validator
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
@@ -305,6 +306,9 @@ def read_table(
     where = f"{kind} {_shown(', '.join(sources))}"
     options: dict[str, Any] = {name: _option(value) for name, value in mapping.options.items()}
     read = spark.read.options(**options)
+    # Spark logs the mistake in a query with its own stack, besides raising it.
+    log = PySparkLogger.getLogger("SQLQueryContextLogger")
+    disabled, log.disabled = log.disabled, True
     try:
         if kind == "table":
             table = read.table(sources[0])
@@ -322,6 +326,8 @@ def read_table(
         _ = found.schema
     except (PySparkException, Py4JJavaError) as error:
         raise HistoryError(f"{where}: {sentence(error)}") from None
+    finally:
+        log.disabled = disabled
     return found
 
 

@@ -7,12 +7,19 @@ from math import nan
 
 import pytest
 
-from metrics_reporter import MalformedRecordError, Record, decode_any, decode_batch, format_of
+from metrics_reporter import (
+    Format,
+    MalformedRecordError,
+    Record,
+    decode_any,
+    decode_batch,
+    format_of,
+)
 from metrics_reporter.foreign import CRUISE_CONTROL_METRICS, TOPIC_FORMATS
 from metrics_reporter.sample_store import BROKER_TIMERS
 
 TIME = 1_700_000_000_000
-FORMAT = "cruise-control-samples"
+FORMAT: Format = "cruise-control-samples"
 
 
 def of_partition(
@@ -63,7 +70,7 @@ def test_a_broker(version: int) -> None:
         "request_handler_idle": 0.9, "fetch_rate": 12.5, "request_queue_size": 17.0,
         "consumer_fetch_total_time_ms_mean": 9.0, "log_flush_rate": 18.0,
     }  # fmt: skip
-    assert record.metrics | expected == record.metrics
+    assert {**record.metrics, **expected} == record.metrics
     assert ("log_flush_time_ms_p999" in record.metrics) == (version == 5)
     assert record.metrics.get("log_flush_time_ms_p999", 40.0) == 40.0
 
