@@ -53,8 +53,8 @@ class StandIn:
             inner = re.fullmatch(r"count\((.*)\)", asked["query"])
             assert inner
             count = len(self._evaluated(inner[1], float(asked["time"])))
-            value = [float(asked["time"]), str(count)]
-            return 200, {"result": [{"metric": {}, "value": value}] if count else []}
+            pair = [float(asked["time"]), str(count)]
+            return 200, {"result": [{"metric": {}, "value": pair}] if count else []}
         assert path == "/api/v1/query_range"
         first, end, step = (float(asked[name]) for name in ("start", "end", "step"))
         steps = [first + i * step for i in range(int((end - first) // step) + 1)]
