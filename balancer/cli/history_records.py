@@ -32,6 +32,8 @@ DESCRIBED = ("exposition", "table", "query", "delta", "iceberg", "parquet", "csv
 # Formats for which Spark is started with Delta Lake; a table or a query may be one of it.
 DELTA = ("archive", "delta", "table", "query")
 SEVERAL = ("archive", "json", "messages", "cruise-control-samples", "exposition", "parquet", "csv")
+# More than a topic has partitions.
+_PARTITIONS = 1_000_000
 
 Records = Annotated[
     list[str],
@@ -114,7 +116,14 @@ def open_records(
     from cluster_model.history.schema import CLUSTER
 
     if format == "archive":
-        archives = (read_archive(spark, path, clusters=[cluster]) for path in records)
+        # Topics number their partitions alike; records are told apart by them.
+        place = F.col("source_partition")
+        archives = (
+            read_archive(spark, path, clusters=[cluster]).withColumn(
+                "source_partition", place + F.lit(i * _PARTITIONS)
+            )
+            for i, path in enumerate(records)
+        )
         return reduce(DataFrame.unionByName, archives)
     if format == "json":
         found = read_json_lines(spark, records, cluster=cluster)
