@@ -16,7 +16,8 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from cluster_model.history.decode import MALFORMED
-from cluster_model.history.errors import HistoryError, sentence
+from cluster_model.history.errors import HistoryError
+from cluster_model.history.read import reason
 from cluster_model.history.schema import CLUSTER, DECODED, DEFAULT_CLUSTER
 from metrics_reporter.documents import WholeKey, as_model, load_mapping
 from metrics_reporter.metrics import METRIC_IDS, METRIC_TABLE
@@ -325,7 +326,7 @@ def read_table(
         found = read_columns(table, mapping, where, cluster=cluster, texts=kind == "csv")
         _ = found.schema
     except (PySparkException, Py4JJavaError) as error:
-        raise HistoryError(f"{where}: {sentence(error)}") from None
+        raise HistoryError(f"{where}: {reason(error)}") from None
     finally:
         log.disabled = disabled
     return found

@@ -14,7 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from cluster_model.history.errors import HistoryError, sentence
+from cluster_model.history.errors import HistoryError
+from cluster_model.history.read import reason
 from cluster_model.history.rows import batches_of, identified, row_of, row_of_problem
 from cluster_model.history.schema import DECODED, DEFAULT_CLUSTER
 from metrics_reporter.documents import as_model, load_mapping, shown
@@ -169,7 +170,7 @@ def read_pages(
         lines = read.select("value", f.col("_metadata.file_path").alias("path"))
         _ = lines.schema
     except (PySparkException, Py4JJavaError) as error:
-        raise HistoryError(f"pages {', '.join(paths)}: {sentence(error)}") from None
+        raise HistoryError(f"pages {', '.join(paths)}: {reason(error)}") from None
     text = f.regexp_replace(f.trim("value"), _EXEMPLAR, "")
     time = _time(options, text)
     lines = lines.where((f.trim("value") != "") & ~f.trim("value").startswith("#")).select(

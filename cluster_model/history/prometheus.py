@@ -131,7 +131,8 @@ def import_prometheus(
     """Import records from a server into an archive, day by day, each in one transaction.
 
     What was imported before from the same server, for the same times, is replaced: a repeated
-    import gives the same archive, and an interrupted one has whole days.
+    import gives the same archive, and an interrupted one has whole days. A day without records
+    replaces nothing.
 
     Parameters
     ----------
@@ -154,13 +155,17 @@ def import_prometheus(
         until = min((begin // DAY_MS + 1) * DAY_MS, end_ms)
         rows = _read(spark, url, options, plan, begin, until, cluster, parallel).persist()
         try:
+            some = 0
             for problem, count, value in (
                 rows.groupBy("problem").agg(f.count("*"), f.max("value")).collect()
             ):
-                records += count if problem is None else 0
+                some += count if problem is None else 0
                 malformed += 0 if problem is None else count
                 told = told if value is None else bytes(value).decode()
-            replace_range(rows, path, cluster, _source(url), begin, until)
+            # The server may have deleted the day since, or the mapping may be wrong.
+            if some:
+                replace_range(rows, path, cluster, _source(url), begin, until)
+            records += some
         except PySparkException as error:
             raise HistoryError(_of_workers(error)) from None
         finally:

@@ -326,7 +326,7 @@ def test_mistakes_on_the_command_line(
     assert "2 of table found, one expected" in mistake("a", "b", *columns)
     assert "table nowhere: " in mistake("nowhere", *columns)
     assert "query SELECT nonsense: " in mistake("SELECT nonsense", *columns)
-    assert "PATH_NOT_FOUND" not in mistake(tmp_path / "no.csv", *columns)
+    assert "no.csv: no such file or directory" in mistake(tmp_path / "no.csv", *columns)
     assert "delta" in mistake(tmp_path / "no", *columns)
     assert "jdbc:nothing:" in mistake("jdbc:nothing:x;password=secret", *columns)
     assert "secret" not in mistake("jdbc:nothing:x;password=secret", *columns)
