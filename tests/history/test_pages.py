@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,7 @@ from balancer.cli.app import app
 from cluster_model.history.archive import read_archive
 from cluster_model.history.errors import HistoryError
 from cluster_model.history.exposition import PageOptions, load_pages, read_pages
-
-sys.path.append(str(Path(__file__).parents[1] / "metrics_reporter"))
-from prometheus_stand_in import StandIn, cluster, served
+from tests.metrics_reporter.prometheus_stand_in import StandIn, cluster, served
 
 T = 1_700_006_400
 DAY = 86_400
