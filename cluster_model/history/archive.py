@@ -556,5 +556,7 @@ def _sentences(path: str | Path) -> Iterator[None]:
 
 
 def _day(ms: int) -> str:
-    """The day of a time (UTC)."""
-    return (date(1970, 1, 1) + timedelta(days=ms // DAY_MS)).isoformat()
+    """The day of a time (UTC); the first or last that has a date for times beyond."""
+    first = date(1970, 1, 1)
+    days = max((date.min - first).days, min(ms // DAY_MS, (date.max - first).days))
+    return (first + timedelta(days=days)).isoformat()

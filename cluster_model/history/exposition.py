@@ -34,6 +34,7 @@ from metrics_reporter.quantities import WithDuration
 _SECONDS = {"s": 1.0, "ms": 0.001}
 # A line with its value and the time after it; what follows a # is an exemplar.
 _TIMED = r"^[^{\s]+(?:\{.*\})?[ \t]+\S+[ \t]+(-?[0-9.]+)[ \t]*$"
+_AFTER = r"[ \t]+-?[0-9.]+[ \t]*$"
 _EXEMPLAR = r"[ \t]+#[ \t]+\{.*$"
 
 
@@ -173,6 +174,9 @@ def read_pages(
         raise HistoryError(f"pages {', '.join(paths)}: {reason(error)}") from None
     text = f.regexp_replace(f.trim("value"), _EXEMPLAR, "")
     time = _time(options, text)
+    if options.time.path is None:
+        # The time has been read, and is not a part of a sample in all formats.
+        text = f.when(time.isNotNull(), f.regexp_replace(text, _AFTER, "")).otherwise(text)
     lines = lines.where((f.trim("value") != "") & ~f.trim("value").startswith("#")).select(
         text.alias("text"), _broker(options, text).alias("of"), time.alias("at")
     )
