@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -65,6 +66,8 @@ def import_(
     first_ms, end_ms = moment("--from", since), moment("--to", until)
     if first_ms is None or end_ms is None or not 0 <= first_ms < end_ms:
         raise CommandError(f"--to: {until} found, a time after {since} (--from) expected")
+    if end_ms > time.time_ns() // 1_000_000:
+        raise CommandError(f"--to: {until} found, a time that has passed expected")
     spark = start_spark(master, conf, delta=True)
     from cluster_model.history.prometheus import import_prometheus
 

@@ -36,6 +36,9 @@ from balancer.cli.terminal import (
 from cluster_model.capacities import as_capacities
 from metrics_reporter.quantities import plural
 
+# Limits on windows whose product is a time that Spark can hold.
+YEAR, MOST_WINDOWS = 366 * 86_400, 1_000_000
+
 
 def prepare(
     records: Records,
@@ -47,11 +50,15 @@ def prepare(
     format: RecordsFormat = None,
     columns: ColumnsFile = None,
     window: Annotated[
-        int, typer.Option(min=1, metavar="SECONDS", help="Length of a window.")
+        int, typer.Option(min=1, max=YEAR, metavar="SECONDS", help="Length of a window.")
     ] = 300,
     windows: Annotated[
         int,
-        typer.Option(min=1, help="Records that are this many windows late, or more, are left out."),
+        typer.Option(
+            min=1,
+            max=MOST_WINDOWS,
+            help="Records that are this many windows late, or more, are left out.",
+        ),
     ] = 5,
     capacity: MeasuredCapacities = None,
     master: Master = None,

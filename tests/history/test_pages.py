@@ -142,6 +142,7 @@ def test_a_prometheus_server_is_imported_by_day(spark: SparkSession, tmp_path: P
         assert "no records found" in imported(there, first, end, 2)
         assert "series with job='kafka', which names no broker" in imported(there, first, end, 2)
         assert "a time after" in imported(there, end, first, 2)
+        assert "a time that has passed" in imported(there, first, 10**11, 2)
     # Nor does a day without records replace one with them.
     found = read_archive(spark, archive).where("problem is null and topic is null")
     times = [r.time_ms // 1000 for r in found.orderBy("time_ms", "broker").collect()]
