@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from balancer.cli.history_backtest import moment
+from balancer.cli.history_backtest import known_range, moment
 from balancer.cli.history_options import (
     Cluster,
     Master,
@@ -162,9 +162,7 @@ def advise(
 
     history = History.open(spark, prepared, load_metadata(metadata, cluster=cluster))
     with spark_working("advice", spark) as report, sentences(f"prepared history {prepared}"):
-        first, end = history.range()
-        first_ms = first if first_ms is None else first_ms
-        end_ms = end if end_ms is None else end_ms
+        first_ms, end_ms = known_range(history, first_ms, end_ms)
         base = history.metadata.at(end_ms - 1)
         found = backtests.advise(
             history,

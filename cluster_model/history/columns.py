@@ -394,7 +394,7 @@ def read_columns(
         "broker": broker,
         "topic": topic,
         "partition": f.coalesce(partition, f.lit(-1)),
-        "value": f.to_json(f.struct(*map(of.column, of.used))).cast("binary"),
+        "value": f.when(~good, f.to_json(f.struct(*map(of.column, of.used))).cast("binary")),
     }
     rows = table
     if mapping.names is not None:
@@ -575,7 +575,7 @@ def _decoded(
         **{name: metrics.get(name, f.lit(None)) for name in METRIC_IDS},
         "other": of_record(other),
         "problem": f.when(~good, f.lit(MALFORMED)),
-        "value": f.when(~good, held["value"]),
+        "value": held["value"],
     }
     return rows.select(*(columns[k.name].cast(k.dataType).alias(k.name) for k in DECODED.fields))
 
