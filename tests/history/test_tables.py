@@ -69,7 +69,9 @@ def test_a_snapshot_is_read_back(spark: SparkSession, tmp_path: Path, form: str)
         assert row.load == pytest.approx(loads[b, r])
         assert row.share == pytest.approx(loads[b, r] / s.capacity[b, r])
         assert (row.rack, row.state) == (s.racks[s.broker_rack[b]], "alive")
-        own = [x for x in rows["replica_loads"] if (x.broker, x.resource) == row[4:5] + row[7:8]]
+        own = [
+            x for x in rows["replica_loads"] if (x.broker, x.resource) == (row.broker, row.resource)
+        ]
         assert sum(x.load for x in own) == pytest.approx(row.load)
     leaders = [x for x in rows["replica_loads"] if x.leader and x.resource == "disk"]
     assert len(leaders) == s.n_partitions
