@@ -259,6 +259,8 @@ def test_every_format_has_the_same_records(
     reports.write.parquet(f"{base}/parquet")
     reports.write.csv(f"{base}/csv", header=True)
     reports.write.format("delta").save(f"{base}/delta")
+    jvm: Any = spark.sparkContext._jvm
+    jvm.java.lang.System.setProperty("derby.stream.error.file", f"{base}/derby.log")
     reports.write.jdbc(database, "reports")
     reports.createOrReplaceTempView("reports")
     options = {"options": {"dbtable": "reports", "fetchsize": 100}}
