@@ -50,7 +50,7 @@ def ingest(sizes: Sequence[str], options: Options) -> Iterator[Row]:
     Three replicas per partition, all of which report their size and the leader its rates, in
     the order in which brokers would send them. Seconds are those of the processor.
     """
-    formats = tuple(_LAYOUTS)
+    formats: tuple[str, ...] = tuple(_LAYOUTS)
     for name in options.subjects:
         if name not in formats:
             raise BenchmarkError(f"no subject {name!r}; there are {', '.join(formats)}")
