@@ -59,7 +59,8 @@ def ingest(sizes: Sequence[str], options: Options) -> Iterator[Row]:
             options.log(f"ingest {size}: {subject}")
             with tempfile.TemporaryDirectory(prefix="ingest-") as scratch:
                 answer = Path(scratch) / "answer.json"
-                command = [sys.executable, "-m", __name__, size, subject, str(options.seed), answer]
+                command: list[str | Path] = [sys.executable, "-m", __name__, size, subject]
+                command += [str(options.seed), answer]
                 peak = run_apart(command, subject, cwd=_ROOT)
                 measured = json.loads(answer.read_text())
             yield Row("ingest", size, subject, "peak memory", float(peak), "bytes")
