@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +50,7 @@ def ingest(sizes: Sequence[str], options: Options) -> Iterator[Row]:
     Three replicas per partition, all of which report their size and the leader its rates, in
     the order in which brokers would send them. Seconds are those of the processor.
     """
-    formats = get_args(Format)
+    formats: tuple[str, ...] = tuple(_LAYOUTS)
     for name in options.subjects:
         if name not in formats:
             raise BenchmarkError(f"no subject {name!r}; there are {', '.join(formats)}")
@@ -59,7 +59,8 @@ def ingest(sizes: Sequence[str], options: Options) -> Iterator[Row]:
             options.log(f"ingest {size}: {subject}")
             with tempfile.TemporaryDirectory(prefix="ingest-") as scratch:
                 answer = Path(scratch) / "answer.json"
-                command = [sys.executable, "-m", __name__, size, subject, str(options.seed), answer]
+                command: list[str | Path] = [sys.executable, "-m", __name__, size, subject]
+                command += [str(options.seed), answer]
                 peak = run_apart(command, subject, cwd=_ROOT)
                 measured = json.loads(answer.read_text())
             yield Row("ingest", size, subject, "peak memory", float(peak), "bytes")

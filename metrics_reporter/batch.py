@@ -28,6 +28,7 @@ from metrics_reporter.foreign import (
 )
 from metrics_reporter.metrics import METRIC_IDS
 from metrics_reporter.records import Record
+from metrics_reporter.sample_store import decode_sample
 from metrics_reporter.wire import HEADER_SIZE, MAGIC, VERSION, metric_names
 
 # Every name that has a number in one of the formats; our own ids come first.
@@ -196,6 +197,8 @@ def decode_messages(
         own = every if format == "counterpoise" else none
         automq = every if format == "automq" else none
         cruise_control = every if format == "cruise-control" else none
+        if format == "cruise-control-samples":
+            _decode_samples(work, every)
     if len(own):
         _decode_own(work, own)
     if len(automq):
@@ -475,6 +478,28 @@ def _decode_automq(work: _Work, row: Ints) -> None:
     work.take(row[good], header["time"][good], header["broker"][good], topic[good], partition[good])
     kept = known & good[message]
     work.entries.append((row[message[kept]], _AUTOMQ_COLUMN[metric[kept]], value[kept]))
+
+
+def _decode_samples(work: _Work, row: Ints) -> None:
+    """Decode samples of Cruise Control's store one by one: there is one a minute."""
+    entries: list[tuple[int, int, float]] = []
+    for i in row.tolist():
+        try:
+            record = decode_sample(work.values[i])
+        except MalformedRecordError:
+            continue
+        if record is None:
+            work.state[i] = SKIPPED
+            continue
+        work.state[i] = DECODED
+        work.time_ms[i], work.broker[i] = record.time_ms, record.broker
+        work.partition[i] = record.partition
+        if record.topic is not None:
+            work.topic[i] = work.topics[record.topic, False]
+        entries += [(i, work.metrics[name], value) for name, value in record.metrics.items()]
+    if entries:
+        rows, metrics, values = zip(*entries, strict=True)
+        work.entries.append((np.array(rows), np.array(metrics), np.array(values)))
 
 
 def _ragged(n: Ints) -> tuple[Ints, Ints]:

@@ -452,8 +452,13 @@ def first_problem(
     say = {**_EXPECTED, **(expected or {})}.get(first["type"])
     if say is None:
         say = _lower(first["msg"].removeprefix("Value error, ").removeprefix("Input should be "))
-    if first["type"] == "missing" or (
-        set(hide) & set(first["loc"]) and first["loc"][-1] != "[key]"
+    hidden = set(hide)
+    # A problem of several fields together is one of the mapping that holds them.
+    holds = isinstance(first["input"], Mapping) and not hidden.isdisjoint(first["input"])
+    if (
+        first["type"] == "missing"
+        or holds
+        or (hidden & set(first["loc"]) and first["loc"][-1] != "[key]")
     ):
         found = ""
     else:

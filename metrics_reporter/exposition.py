@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from socket import SHUT_RDWR, socket
@@ -128,6 +128,25 @@ class _Https(HTTPSHandler):
         return self.do_open(self.limit.watched(HTTPSConnection), req)
 
 
+class HttpStatusError(ReporterError):
+    """An answer with another status than 200.
+
+    Parameters
+    ----------
+    message
+        The sentence.
+    status
+        The status.
+    body
+        Beginning of the answer, which may say why.
+    """
+
+    def __init__(self, message: str, status: int, body: bytes) -> None:
+        super().__init__(message)
+        self.status = status
+        self.body = body
+
+
 def scrape(url: str, timeout: float = 10.0) -> str:
     """Fetch the page of an endpoint.
 
@@ -143,9 +162,38 @@ def scrape(url: str, timeout: float = 10.0) -> str:
     ReporterError
         If it cannot be reached, refuses, redirects or is too slow; the password is left out.
     """
+    return fetch(url, timeout).decode("utf-8", "replace")
+
+
+def fetch(
+    url: str,
+    timeout: float,
+    *,
+    data: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+    most_bytes: int = _MOST_BYTES,
+) -> bytes:
+    """Fetch an address within a limit of time and size.
+
+    Parameters
+    ----------
+    url, timeout
+        See :func:`scrape`.
+    data
+        A form to post, or None to get the page.
+    headers
+        Further headers, which may hold secrets: messages leave them out.
+    most_bytes
+        Limit on the size of the answer.
+
+    Raises
+    ------
+    ReporterError
+        See :func:`scrape`; a status is an :class:`HttpStatusError`.
+    """
     parts = checked_url(url)
     where = shown(url)
-    request = Request(parts._replace(netloc=_host(parts)).geturl())
+    request = Request(parts._replace(netloc=_host(parts)).geturl(), data, dict(headers or {}))
     if parts.username is not None:
         user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         request.add_header("Authorization", f"Basic {base64.b64encode(user.encode()).decode()}")
@@ -160,11 +208,12 @@ def scrape(url: str, timeout: float = 10.0) -> str:
         with opener.open(request, timeout=timeout) as answer:
             while chunk := answer.read1(_CHUNK):
                 page += chunk
-                if len(page) > _MOST_BYTES:
+                if len(page) > most_bytes:
                     raise ReporterError(
-                        f"{where}: more than {_MOST_BYTES} bytes found, a page of metrics expected"
+                        f"{where}: more than {most_bytes} bytes found, fewer expected"
                     )
     except HTTPError as error:
+        body = _beginning(error)
         error.close()
         if 300 <= error.code < 400:
             to = urlsplit(error.headers.get("Location") or "")
@@ -173,7 +222,9 @@ def scrape(url: str, timeout: float = 10.0) -> str:
                 f"{where}: a redirect{target} found, which is not followed; "
                 "the address of the metrics themselves expected"
             ) from None
-        raise ReporterError(f"{where}: HTTP status {error.code} found, 200 expected") from None
+        raise HttpStatusError(
+            f"{where}: HTTP status {error.code} found, 200 expected", error.code, body
+        ) from None
     except (OSError, HTTPException, ValueError) as error:
         if isinstance(error, ReporterError):
             raise
@@ -186,7 +237,14 @@ def scrape(url: str, timeout: float = 10.0) -> str:
         timer.cancel()
     if limit.over:
         raise late
-    return page.decode("utf-8", "replace")
+    return bytes(page)
+
+
+def _beginning(error: HTTPError) -> bytes:
+    try:
+        return bytes(error.read1(_CHUNK))
+    except (OSError, HTTPException, ValueError):
+        return b""
 
 
 def checked_url(url: str) -> SplitResult:

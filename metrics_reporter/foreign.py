@@ -1,5 +1,7 @@
 """Decodes records of other balancers' reporters: Cruise Control's and AutoMQ's.
 
+The samples that Cruise Control stores are those of :mod:`metrics_reporter.sample_store`.
+
 Both are big-endian. Cruise Control's reporter writes one value per message to
 ``__CruiseControlMetrics``, writes ``_`` for ``.`` in a topic's name, and reports rates per
 topic and broker, never per partition:
@@ -64,13 +66,16 @@ from metrics_reporter.metrics import (
     Scope,
 )
 from metrics_reporter.records import Record
+from metrics_reporter.sample_store import decode_sample
 from metrics_reporter.wire import MAGIC, decode
 
-Format = Literal["counterpoise", "cruise-control", "automq"]
+Format = Literal["counterpoise", "cruise-control", "automq", "cruise-control-samples"]
 
 # The format of messages in a topic of this name.
 TOPIC_FORMATS: dict[str, Format] = {
     "__CruiseControlMetrics": "cruise-control",
+    "__KafkaCruiseControlPartitionMetricSamples": "cruise-control-samples",
+    "__KafkaCruiseControlModelTrainingSamples": "cruise-control-samples",
     "__auto_balancer_metrics": "automq",
 }
 
@@ -132,9 +137,10 @@ _VALUE = struct.Struct(">bd")
 
 
 def format_of(data: bytes) -> Format | None:
-    """Detect the format of a message by its first bytes; None if it is none of the three.
+    """Detect the format of a message by its first bytes; None if it is none of the reporters'.
 
     Ours has a magic byte. The others differ in the offset at which a plausible time stands.
+    Samples of Cruise Control's store have no such sign: their format must be given.
     """
     if data[:1] == bytes([MAGIC]):
         return "counterpoise"
@@ -173,6 +179,8 @@ def decode_any(data: bytes, format: Format | None = None) -> Record | None:
         return decode_cruise_control(data)
     if found == "automq":
         return decode_automq(data)
+    if found == "cruise-control-samples":
+        return decode_sample(data)
     raise MalformedRecordError(f"record: {len(data)} bytes found, of none of the known formats")
 
 

@@ -351,10 +351,10 @@ class Rulebook:
         """
         found: dict[MetricKey, tuple[int, float]] = {}
         for sample in samples:
-            for order, rule in self._candidates(sample):
+            for order, rule in self.candidates(sample):
                 if not rule.takes(sample):
                     continue
-                key = self._key(rule, sample.labels)
+                key = self.key(rule, sample.labels)
                 value = sample.value * rule.scale
                 if key is not None and isfinite(value) and value >= 0:
                     first, before = found.get(key, (order, None))
@@ -370,7 +370,8 @@ class Rulebook:
             (counters if kind == "counter" else gauges)[key] = value
         return Reading(at, counters, gauges)
 
-    def _candidates(self, sample: Sample) -> list[tuple[int, Rule]]:
+    def candidates(self, sample: Sample) -> list[tuple[int, Rule]]:
+        """The rules for the sample's name, with their places in the order."""
         name = sample.name
         if "name" in sample.labels:
             # Without rules the exporter writes type_attribute{name=...}.
@@ -384,7 +385,8 @@ class Rulebook:
             ]
         return self._known[name]
 
-    def _key(self, rule: Rule, labels: Mapping[str, str]) -> MetricKey | None:
+    def key(self, rule: Rule, labels: Mapping[str, str]) -> MetricKey | None:
+        """What a sample of a rule is about; None if its labels name no partition."""
         topic, partition = labels.get(self._topic), labels.get(self._partition)
         if topic == _METADATA:
             return None

@@ -14,6 +14,7 @@ from balancer.cli.configuration import on_command_line, variable
 from balancer.cli.daemon import ended_by_signals, redacted
 from balancer.cli.history_advise import advise
 from balancer.cli.history_backtest import backtest
+from balancer.cli.history_import import import_
 from balancer.cli.history_options import (
     Archive,
     Cluster,
@@ -264,6 +265,7 @@ def export(
 
 history.command("advise", cls=Command)(advise)
 history.command("backtest", cls=Command)(backtest)
+history.command("import", cls=Command)(import_)
 history.command("prepare", cls=Command)(prepare)
 history.command("snapshot", cls=Command)(snapshot)
 

@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from balancer.cli.history_backtest import moment
-from balancer.cli.history_options import Cluster, Master, MetadataPath, Properties, start_spark
+from balancer.cli.history_backtest import known_range, moment
+from balancer.cli.history_options import (
+    Cluster,
+    Master,
+    MetadataPath,
+    Properties,
+    TableFormat,
+    Tables,
+    start_spark,
+    tables_in,
+)
 from balancer.cli.layout import Rows
 from balancer.cli.spark_progress import spark_working
 from balancer.cli.terminal import AsJson, CommandError, check_outputs, out, print_json, write
@@ -112,6 +121,8 @@ def advise(
         Path | None,
         typer.Option("--output", "-o", help="File (JSON) for all advice and the backtest."),
     ] = None,
+    tables: Tables = None,
+    table_format: TableFormat = "delta",
     cluster: Cluster = "default",
     master: Master = None,
     conf: Properties = None,
@@ -143,16 +154,15 @@ def advise(
     lists = goals or ["default", "cruise-control"]
     for name in lists:
         load_goals(name)
-    spark = start_spark(master, conf)
+    spark = start_spark(master, conf, delta=tables is not None and table_format == "delta")
+    writer = tables_in(spark, tables, table_format)
     from cluster_model.history.history import History
     from cluster_model.history.metadata import load_metadata
     from cluster_model.history.read import sentences
 
     history = History.open(spark, prepared, load_metadata(metadata, cluster=cluster))
     with spark_working("advice", spark) as report, sentences(f"prepared history {prepared}"):
-        first, end = history.range()
-        first_ms = first if first_ms is None else first_ms
-        end_ms = end if end_ms is None else end_ms
+        first_ms, end_ms = known_range(history, first_ms, end_ms)
         base = history.metadata.at(end_ms - 1)
         found = backtests.advise(
             history,
@@ -165,6 +175,20 @@ def advise(
             parameters=backtests.AdviceParameters(ahead=days, seconds=max_seconds),
             progress=report,
         )
+        if writer is not None:
+            from balancer.backtest.tables import write_advice
+
+            key = {
+                "cluster": cluster,
+                "first_ms": first_ms,
+                "end_ms": end_ms,
+                "configurations": found.backtest.configurations,
+                "judge_by": judge_by,
+                "limit": limit,
+                "ahead": days,
+                "seeds": seeds,
+            }
+            write_advice(writer, found, key)
     if output is not None:
         write(output, json_text(found.document(), indent=1))
     if json:

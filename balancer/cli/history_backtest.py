@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from balancer.cli.history_options import Cluster, Master, MetadataPath, Properties, start_spark
+from balancer.cli.history_options import (
+    Cluster,
+    Master,
+    MetadataPath,
+    Properties,
+    TableFormat,
+    Tables,
+    start_spark,
+    tables_in,
+)
 from balancer.cli.layout import Rows
 from balancer.cli.spark_progress import spark_working
 from balancer.cli.terminal import (
@@ -28,6 +37,7 @@ from metrics_reporter.quantities import amount, percent
 if TYPE_CHECKING:
     from balancer.backtest import BacktestResult, Configuration, ConfigurationFigures
     from balancer.backtest.verdict import Spread
+    from cluster_model.history.history import History
 
 TRIED, JUDGED, RESULT = "What to try", "How to judge", "Results"
 
@@ -127,6 +137,8 @@ def backtest(
         Path | None,
         typer.Option(rich_help_panel=RESULT, help="File (CSV) for the steps of all plans."),
     ] = None,
+    tables: Tables = None,
+    table_format: TableFormat = "delta",
     cluster: Cluster = "default",
     master: Master = None,
     conf: Properties = None,
@@ -154,7 +166,8 @@ def backtest(
     )
     tried = _tried(configurations, goals)
     first_ms, end_ms = moment("--from", since), moment("--to", until)
-    spark = start_spark(master, conf)
+    spark = start_spark(master, conf, delta=tables is not None and table_format == "delta")
+    writer = tables_in(spark, tables, table_format)
     from cluster_model.history.history import History
     from cluster_model.history.metadata import load_metadata
     from cluster_model.history.read import sentences
@@ -162,10 +175,7 @@ def backtest(
     history = History.open(spark, prepared, load_metadata(metadata, cluster=cluster))
     began = time.monotonic()
     with spark_working("backtest", spark) as report, sentences(f"prepared history {prepared}"):
-        if first_ms is None or end_ms is None:
-            first, end = history.range()
-            first_ms = first if first_ms is None else first_ms
-            end_ms = end if end_ms is None else end_ms
+        first_ms, end_ms = known_range(history, first_ms, end_ms)
         found = backtests.backtest(
             history,
             tried,
@@ -177,6 +187,20 @@ def backtest(
             seeds=seeds,
             progress=report,
         )
+        if writer is not None:
+            from balancer.backtest.tables import write_backtest
+
+            key = {
+                "cluster": cluster,
+                "first_ms": first_ms,
+                "end_ms": end_ms,
+                "configurations": found.configurations,
+                "judge_by": judge_by,
+                "limit": limit,
+                "price": price,
+                "seeds": seeds,
+            }
+            write_backtest(writer, found, key)
     say(f"replayed in {time.monotonic() - began:.0f} s")
     if output is not None:
         with writing(output):
@@ -265,6 +289,32 @@ def _tried(path: Path | None, goals: list[str] | None) -> tuple[Configuration, .
     if goals is None and path is None:
         goals = ["default"]
     return (*found, *(Configuration(Path(name).stem, Balancer(name)) for name in goals or ()))
+
+
+def known_range(history: History, first_ms: int | None, end_ms: int | None) -> tuple[int, int]:
+    """The part of a range that the history has, which replays step by step.
+
+    Raises
+    ------
+    CommandError
+        If it has none.
+    """
+    first, end = history.range()
+    # The newest window may be asked for, though it is not complete.
+    latest = end + history.window_ms
+    asked = (first if first_ms is None else first_ms, end if end_ms is None else end_ms)
+    found = (max(asked[0], first), min(asked[1], latest))
+    if found[0] >= found[1]:
+        given, held = (
+            " to ".join(_shown_time(ms) for ms in both) for both in (asked, (first, latest))
+        )
+        raise CommandError(f"--from, --to: {given} found, a part of {held} (UTC) expected")
+    return found
+
+
+def _shown_time(ms: int) -> str:
+    # What is rounded to the year 10000 has no date.
+    return datetime.fromtimestamp(min(ms // 1000, 253_402_300_799), UTC).isoformat()[:16]
 
 
 def moment(option: str, text: str | None) -> int | None:

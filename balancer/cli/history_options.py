@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -13,7 +13,9 @@ from balancer.cli.terminal import CommandError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SPARK = "Spark"
+    from cluster_model.history.tables import OutputFormat, TableWriter
+
+SPARK, TABLES = "Spark", "Tables"
 
 Archive = Annotated[
     str,
@@ -69,6 +71,29 @@ MeasuredCapacities = Annotated[
         help="Capacity file that names further resources as `measured`.",
     ),
 ]
+Tables = Annotated[
+    str | None,
+    typer.Option(
+        "--tables",
+        metavar="PLACE",
+        rich_help_panel=TABLES,
+        help="Also write tables for other tools: below this directory (with a /), or in this "
+        "schema of a catalog. A run with the same arguments replaces its rows.",
+    ),
+]
+TableFormat = Annotated[
+    Literal["delta", "parquet"],
+    typer.Option(rich_help_panel=TABLES, help="Format of the tables."),
+]
+
+
+def tables_in(spark: SparkSession, place: str | None, format: OutputFormat) -> TableWriter | None:
+    """Where tables go, if anywhere."""
+    if place is None:
+        return None
+    from cluster_model.history.tables import TableWriter
+
+    return TableWriter(spark, place, format)
 
 
 def start_spark(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -15,6 +15,14 @@ from balancer.cli.history_options import (
     MetadataPath,
     Properties,
     start_spark,
+)
+from balancer.cli.history_records import (
+    DELTA,
+    ColumnsFile,
+    Records,
+    RecordsFormat,
+    open_records,
+    record_format,
 )
 from balancer.cli.layout import Rows
 from balancer.cli.spark_progress import spark_working
@@ -28,33 +36,29 @@ from balancer.cli.terminal import (
 from cluster_model.capacities import as_capacities
 from metrics_reporter.quantities import plural
 
+# Limits on windows whose product is a time that Spark can hold.
+YEAR, MOST_WINDOWS = 366 * 86_400, 1_000_000
+
 
 def prepare(
-    records: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RECORDS...",
-            help="An archive, or files and directories of another --format.",
-            show_default=False,
-        ),
-    ],
+    records: Records,
     metadata: MetadataPath,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="DIR", help="Directory to write or to replace.")
     ],
     cluster: Cluster = "default",
-    format: Annotated[
-        Literal["archive", "json", "messages"],
-        typer.Option(
-            help="Format of the records: an archive, JSON lines, or raw messages in Parquet."
-        ),
-    ] = "archive",
+    format: RecordsFormat = None,
+    columns: ColumnsFile = None,
     window: Annotated[
-        int, typer.Option(min=1, metavar="SECONDS", help="Length of a window.")
+        int, typer.Option(min=1, max=YEAR, metavar="SECONDS", help="Length of a window.")
     ] = 300,
     windows: Annotated[
         int,
-        typer.Option(min=1, help="Records that are this many windows late, or more, are left out."),
+        typer.Option(
+            min=1,
+            max=MOST_WINDOWS,
+            help="Records that are this many windows late, or more, are left out.",
+        ),
     ] = 5,
     capacity: MeasuredCapacities = None,
     master: Master = None,
@@ -68,9 +72,10 @@ def prepare(
 
     Example: `counterpoise history prepare metrics-archive --metadata metadata-log -o prepared`
     """
-    if format == "archive" and len(records) > 1:
-        raise CommandError(f"history prepare: {len(records)} archives found, one expected")
+    format = record_format(records, format, columns)
     inputs = {**{f"RECORDS {name}": Path(name) for name in records}, "--metadata": metadata}
+    if columns is not None:
+        inputs["--map"] = columns
     if capacity is not None:
         inputs["--capacity"] = capacity
     check_outputs(inputs, {"--output": Path(output)})
@@ -79,22 +84,13 @@ def prepare(
         if Path(output).resolve() in path.resolve().parents:
             raise CommandError(f"--output: {output} found, which holds {name}, another expected")
     further = [*as_capacities(capacity).follower_shares]
-    spark = start_spark(master, conf, delta=format == "archive")
-    from pyspark.sql import functions as F
-
+    spark = start_spark(master, conf, delta=format in DELTA)
     from cluster_model.history import prepare as preparing
-    from cluster_model.history.archive import read_archive
     from cluster_model.history.clean import MetadataTables
     from cluster_model.history.metadata import load_metadata
-    from cluster_model.history.read import read_json_lines, read_messages
-    from cluster_model.history.schema import CLUSTER
 
     log = load_metadata(metadata, cluster=cluster)
-    if format == "archive":
-        found = read_archive(spark, records[0], clusters=[cluster])
-    else:
-        read = read_json_lines if format == "json" else read_messages
-        found = read(spark, records, cluster=cluster).where(F.col(CLUSTER) == cluster)
+    found = open_records(spark, records, format, columns, cluster)
     with spark_working("preparing", spark):
         counts = preparing.prepare(
             found,

@@ -17,7 +17,10 @@ from balancer.cli.history_options import (
     MeasuredCapacities,
     MetadataPath,
     Properties,
+    TableFormat,
+    Tables,
     start_spark,
+    tables_in,
 )
 from balancer.cli.layout import Rows
 from balancer.cli.snapshot import Output
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 
 
 FORECAST = "Forecast"
+DAY_MS = 86_400_000
 
 
 def snapshot(
@@ -103,6 +107,8 @@ def snapshot(
         float,
         typer.Option(min=0.0, max=1.0, help="Share of the partitions' windows that must be known."),
     ] = 0.95,
+    tables: Tables = None,
+    table_format: TableFormat = "delta",
     cluster: Cluster = "default",
     capacity: MeasuredCapacities = None,
     master: Master = None,
@@ -120,7 +126,8 @@ def snapshot(
     at_ms, horizon_ms = _time(at), _span(horizon)
     days_off = tuple(_day(text) for text in holidays or ())
     measured = as_capacities(capacity).follower_shares
-    spark = start_spark(master, conf)
+    spark = start_spark(master, conf, delta=tables is not None and table_format == "delta")
+    writer = tables_in(spark, tables, table_format)
     from cluster_model.history.history import History
     from cluster_model.history.metadata import load_metadata
     from cluster_model.history.read import sentences
@@ -138,6 +145,23 @@ def snapshot(
             forecast = history.forecast(at_ms, horizon_ms, forecasting)
         regressed = cpu == "regression" or statistic != "mean"
         learnt = history.cpu_model(None, at_ms) if regressed else None
+        if writer is not None:
+            from cluster_model.history.tables import write_forecast, write_snapshot
+
+            end_ms = history.range()[1] if at_ms is None else at_ms
+            end_ms = end_ms // history.window_ms * history.window_ms
+            key = {
+                "cluster": cluster,
+                "at_ms": end_ms,
+                "horizon_ms": horizon_ms,
+                "statistic": statistic,
+                "cpu": cpu,
+                "forecasting": asdict(forecasting) if forecast is not None else None,
+            }
+            write_snapshot(writer, found, key, end_ms, statistic)
+            if forecast is not None:
+                ahead = DAY_MS if horizon_ms is None else horizon_ms
+                write_forecast(writer, forecast, found.resources, key, end_ms, ahead)
     with writing(output):
         save_snapshot(found, output)
     if json:

@@ -147,13 +147,42 @@ def write_batch(rows: DataFrame, path: str, batch: int, *, writer: str = "batche
     writer
         Who numbers the batches.
     """
+    with _sentences(path):
+        _with_day(rows).write.format("delta").mode("append").options(
+            mergeSchema="true", txnAppId=writer, txnVersion=batch
+        ).partitionBy(CLUSTER, DAY).save(f"{path}/{MESSAGES}")
+
+
+def _with_day(rows: DataFrame) -> DataFrame:
     # A clock may give any date, and none may prevent a batch from being written.
     last = f.lit((date.max - date(1970, 1, 1)).days)
     days = f.least(f.greatest(f.floor(f.col("arrived_ms") / DAY_MS), f.lit(0)), last).cast("int")
-    day = f.date_add(f.lit("1970-01-01").cast("date"), days).cast("string")
+    return rows.withColumn(DAY, f.date_add(f.lit("1970-01-01").cast("date"), days).cast("string"))
+
+
+def replace_range(
+    rows: DataFrame, path: str | Path, cluster: str, source: int, first_ms: int, end_ms: int
+) -> None:
+    """Write rows of a range of arrival, in place of those of the same source, in one transaction.
+
+    Parameters
+    ----------
+    rows
+        The table DECODED.
+    path
+        The archive; created if missing.
+    cluster, source
+        The cluster of all rows, and their ``source_partition``, which names the source.
+    first_ms, end_ms
+        The range, ms since 1970, its end excluded.
+    """
+    replaced = (
+        f"{_among([cluster])} AND source_partition = {source} AND {DAY} >= '{_day(first_ms)}' "
+        f"AND {DAY} <= '{_day(end_ms - 1)}' AND arrived_ms >= {first_ms} AND arrived_ms < {end_ms}"
+    )
     with _sentences(path):
-        rows.withColumn(DAY, day).write.format("delta").mode("append").options(
-            mergeSchema="true", txnAppId=writer, txnVersion=batch
+        _with_day(rows).write.format("delta").mode("overwrite").option(
+            "replaceWhere", replaced
         ).partitionBy(CLUSTER, DAY).save(f"{path}/{MESSAGES}")
 
 
@@ -527,5 +556,7 @@ def _sentences(path: str | Path) -> Iterator[None]:
 
 
 def _day(ms: int) -> str:
-    """The day of a time (UTC)."""
-    return (date(1970, 1, 1) + timedelta(days=ms // DAY_MS)).isoformat()
+    """The day of a time (UTC); the first or last that has a date for times beyond."""
+    first = date(1970, 1, 1)
+    days = max((date.min - first).days, min(ms // DAY_MS, (date.max - first).days))
+    return (first + timedelta(days=days)).isoformat()

@@ -29,6 +29,8 @@ from cluster_model.snapshot import Bools, Floats, Ints
 
 # Number of partitions whose series are computed at once, for a day ahead.
 _CHUNK = 32
+# Longest horizon, as long as advice looks ahead: each of its hours takes memory.
+_LONGEST_DAYS = 3650
 # Sums of errors are whole numbers of this part of a unit: the same in any order.
 _QUANTUM = 1024
 # Quanta in the larger of two parts of a sum, and the largest sum of one load that counts.
@@ -122,9 +124,14 @@ def forecast_loads(
     Raises
     ------
     HistoryError
-        If there are no loads, or for an unknown time zone.
+        If there are no loads, for an unknown time zone, or a horizon of more than ten years.
     """
     parameters = parameters or ForecastParameters()
+    if horizon_ms > _LONGEST_DAYS * DAY_HOURS * HOUR_MS:
+        raise HistoryError(
+            f"forecast: a horizon of {horizon_ms / (DAY_HOURS * HOUR_MS):,.6g} days found, at most "
+            f"{_LONGEST_DAYS} expected"
+        )
     calendar = Calendar.of(parameters, range_ms)
     ahead = max(1, -(-horizon_ms // HOUR_MS))
     predictor = _Predictor(calendar, ahead, len(resources), parameters)
@@ -208,7 +215,14 @@ class Calendar:
             ) from None
         end = -(-range_ms[1] // HOUR_MS)
         first = max(range_ms[0] // HOUR_MS, end - parameters.days * DAY_HOURS)
-        local = [datetime.fromtimestamp(h * 3600, UTC).astimezone(zone) for h in range(first, end)]
+        try:
+            utc = [datetime.fromtimestamp(h * 3600, UTC) for h in range(first, end)]
+            local = [at.astimezone(zone) for at in utc]
+        except (OverflowError, ValueError):
+            raise HistoryError(
+                f"forecast: loads until {range_ms[1]} (ms since 1970) found, a time in the years 1 "
+                "to 9999 expected"
+            ) from None
         holidays = set(parameters.holidays)
         shift = [(t.utcoffset() or t - t).total_seconds() // 3600 for t in local]
         place = np.arange(first, end) + np.array(shift, np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,7 +23,7 @@ from cluster_model.history.errors import HistoryError
 from cluster_model.history.schema import BROKERS, DEFAULT_CLUSTER, PLACEMENTS, TOPICS
 from cluster_model.index import SnapshotIndex
 from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
-from metrics_reporter.documents import load_document
+from metrics_reporter.documents import load_document, shown
 
 # The first entry also holds for all time before it, the last one for all time after it.
 ALWAYS_MS, NEVER_MS = -(2**63), 2**63 - 1
@@ -333,17 +334,15 @@ def _read(path: Path) -> Iterator[Entry]:
         raise HistoryError(f"metadata log {path}: a file found, a directory expected")
     found = [file for file in path.glob("*.npz") if not file.name.startswith(".")]
     for file in found:
-        if not file.stem.lstrip("-").isdecimal():
+        # A time within 64 bits, as Spark has them.
+        if not re.fullmatch(r"-?[0-9]{1,18}", file.stem):
             raise HistoryError(f"metadata log: {file} found, names like 1700000000000.npz expected")
     known: dict[str, str] = {}
     for file in sorted(found, key=lambda f: int(f.stem)):
         removed, named = (file.with_suffix(f".{what}.json") for what in ("removed", "ids"))
         where = f"metadata log, {removed}"
         gone = load_document(removed, where, HistoryError) if removed.exists() else []
-        try:
-            pairs = tuple((str(topic), int(number)) for topic, number in gone)
-        except (ValueError, TypeError, OverflowError) as error:
-            raise HistoryError(f"{where}: {error}") from None
+        pairs = tuple(_removed(gone, where))
         where = f"metadata log, {named}"
         given = load_document(named, where, HistoryError) if named.exists() else {}
         if not isinstance(given, dict):
@@ -353,6 +352,19 @@ def _read(path: Path) -> Iterator[Entry]:
         recreated = tuple(sorted(ids.keys() & known.keys() & {*snapshot.topics}))
         known |= ids
         yield Entry(int(file.stem), snapshot, pairs, ids, recreated)
+
+
+def _removed(given: Any, where: str) -> Iterator[tuple[str, int]]:
+    """The partitions that an entry removes."""
+    for pair in given if isinstance(given, list) else [given]:
+        match pair:
+            case [str() as topic, int() as number] if 0 <= number < 2**31:
+                yield topic, number
+            case _:
+                raise HistoryError(
+                    f"{where}: {shown(pair)} found, pairs of a topic and the number of a partition "
+                    "expected"
+                )
 
 
 def _put(text: bytes, file: IO[bytes]) -> None:

@@ -311,9 +311,14 @@ def _sentences(what: str, paths: Paths) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        condition = error.getCondition() if isinstance(error, PySparkException) else None
-        reported = {
-            "PATH_NOT_FOUND": "no such file or directory",
-            "UNABLE_TO_INFER_SCHEMA": "no Parquet file found, at least one expected",
-        }.get(condition or "")
-        raise HistoryError(f"{where}: {reported or sentence(error)}") from None
+        raise HistoryError(f"{where}: {reason(error)}") from None
+
+
+def reason(error: PySparkException | Py4JJavaError) -> str:
+    """Why something cannot be read, in one sentence."""
+    condition = error.getCondition() if isinstance(error, PySparkException) else None
+    reported = {
+        "PATH_NOT_FOUND": "no such file or directory",
+        "UNABLE_TO_INFER_SCHEMA": "no Parquet file found, at least one expected",
+    }.get(condition or "")
+    return reported or sentence(error)

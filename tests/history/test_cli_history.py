@@ -14,6 +14,8 @@ from typer.testing import CliRunner, Result
 
 from balancer.cli.app import app
 from balancer.cli.history import archive_until_stopped
+from balancer.cli.history_backtest import known_range
+from balancer.cli.terminal import CommandError
 from balancer.composition.client import client_properties, java_properties
 from cluster_model.history.archive import read_archive, write_batch
 from cluster_model.history.decode import decode
@@ -52,7 +54,7 @@ def test_an_archive_is_compacted_and_expires(spark: SparkSession, tmp_path: Path
     copy = tmp_path / "copy"
     assert run("export", tmp_path, "-o", copy).stdout.startswith("1 day exported to")
     assert "something found there" in mistake("export", tmp_path, "-o", copy)
-    assert run("expire", tmp_path, "--keep-days", "100000").stdout == "0 days removed\n"
+    assert run("expire", tmp_path, "--keep-days", "9" * 15).stdout == "0 days removed\n"
     assert run("expire", tmp_path, "--keep-days", "30").stdout == (
         "cluster=c/day=2023-11-15\n1 day removed\n"
     )
@@ -100,3 +102,18 @@ def test_properties_for_java_are_those_of_the_file(tmp_path: Path) -> None:
     file.write_text(f"# mine\nsecurity.protocol=SASL_SSL\nsasl.jaas.config={login}\n")
     assert java_properties(file) == {"security.protocol": "SASL_SSL", "sasl.jaas.config": login}
     assert client_properties(file)["sasl.password"] == "pw"
+
+
+def test_a_range_beyond_the_history_is_cut_to_it() -> None:
+    history: Any = SimpleNamespace(range=lambda: (T, T + DAY_MS), window_ms=300_000)
+    whole = (T, T + DAY_MS)
+    assert known_range(history, None, None) == whole
+    assert known_range(history, 0, None) == whole
+    # Each window is a step of the replay: it would not end before the year 9999.
+    assert known_range(history, None, 253_402_300_799_000) == (T, T + DAY_MS + 300_000)
+    assert known_range(history, T + 5, T + 10) == (T + 5, T + 10)
+    for first, end in ((0, T), (253_402_300_800_000, None), (T + 10, T + 5)):
+        with pytest.raises(
+            CommandError, match=r"a part of 2023-11-15T00:00 to .* \(UTC\) expected"
+        ):
+            known_range(history, first, end)

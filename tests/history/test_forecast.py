@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import date
+from typing import Any
 
 import numpy as np
 import pytest
@@ -97,3 +98,12 @@ def test_an_unknown_time_zone_is_one_sentence() -> None:
         parameters = replace(ForecastParameters(), time_zone=zone)
         with pytest.raises(HistoryError, match="a name such as UTC or Europe/Berlin expected"):
             Calendar.of(parameters, (MONDAY, MONDAY + HOUR_MS))
+
+
+def test_absurd_times_are_one_sentence() -> None:
+    end = 253_402_300_799_000
+    with pytest.raises(HistoryError, match="a time in the years 1 to 9999 expected"):
+        Calendar.of(ForecastParameters(time_zone="Asia/Tokyo"), (end - 7_200_000, end))
+    nothing: Any = None
+    with pytest.raises(HistoryError, match=r"horizon of 1e\+10 days found, at most 3650"):
+        forecast_loads(nothing, ("cpu",), (0, 10**9), 10**10 * 86_400_000)

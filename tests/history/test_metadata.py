@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from cluster_model import SnapshotDocument, build_snapshot
+from cluster_model import SnapshotDocument, build_snapshot, save_snapshot, synthetic_snapshot
 from cluster_model.history.errors import HistoryError
 from cluster_model.history.metadata import ALWAYS_MS, NEVER_MS, MetadataLog
 from cluster_model.snapshot import Snapshot
@@ -203,3 +203,22 @@ def test_ids_of_topics_tell_one_from_the_next(tmp_path: Path) -> None:
         assert same.created_ms(30).tolist() == [30] * 2
         assert same.at(40) == small(2)
     assert not MetadataLog(tmp_path).append(40, small(2), {"t": "2"})
+
+
+@pytest.mark.parametrize("name", ["--5", "9" * 20, "1e3", "٣"])
+def test_a_file_that_names_no_time_is_one_sentence(tmp_path: Path, name: str) -> None:
+    cluster = synthetic_snapshot(brokers=3, partitions=2, racks=3)
+    MetadataLog(tmp_path).append(5, cluster)
+    save_snapshot(cluster, tmp_path / f"{name}.npz")
+    with pytest.raises(HistoryError, match=r"names like 1700000000000\.npz expected"):
+        MetadataLog(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["[1]", "null", '[["a"]]', '[["a", -1]]', f'[["a", {"9" * 30}]]', '[["a", "1"]]']
+)
+def test_what_is_no_removed_partition_is_one_sentence(tmp_path: Path, text: str) -> None:
+    MetadataLog(tmp_path).append(5, synthetic_snapshot(brokers=3, partitions=2, racks=3))
+    (tmp_path / "5.removed.json").write_text(text)
+    with pytest.raises(HistoryError, match=r"5\.removed\.json: .* found, pairs of a topic"):
+        MetadataLog(tmp_path)

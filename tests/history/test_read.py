@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,20 @@ def test_messages_in_our_columns(spark: SparkSession, tmp_path: Path) -> None:
     spark.createDataFrame(rows, MESSAGES).write.parquet(str(tmp_path / "kept"))
     (row,) = read_messages(spark, str(tmp_path / "kept"), cluster="c").collect()
     assert tuple(row)[:6] == ("k", 7, 8, 1, 2, 70)
+
+
+def test_samples_of_cruise_control(spark: SparkSession, tmp_path: Path) -> None:
+    sample = struct.pack(">bi4dqi", 0, 3, 0.5, 2.0, 10.0, 20.0, 70, 7) + b"my.topic"
+    at = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+    rows = [(sample, at, 2, 30), (sample[:-20], at, 2, 31), (b"\x09" + sample[1:], at, 2, 32)]
+    schema = "value binary, timestamp timestamp, partition int, offset long"
+    spark.createDataFrame(rows, schema).write.parquet(str(tmp_path / "kept"))
+    found = read_messages(spark, tmp_path / "kept", format="cruise-control-samples")
+    good, *others = found.orderBy("source_offset").collect()
+    assert (good.time_ms, good.broker, good.topic, good.partition) == (70, 3, "my.topic", 7)
+    assert (good["size"], good.bytes_in, good.bytes_out) == (2.0 * 2**20, 10_240.0, 20_480.0)
+    assert not good.underscored
+    assert [r.problem for r in others] == ["malformed", "skipped"]
 
 
 def test_errors_are_sentences(spark: SparkSession, tmp_path: Path) -> None:
