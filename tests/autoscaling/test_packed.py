@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,13 @@ from balancer.autoscaling.autoscaler import Autoscaler
 from balancer.autoscaling.errors import AutoscalingError
 from balancer.autoscaling.group import Group
 from balancer.autoscaling.observation import Observation
-from balancer.autoscaling.packed import PackedSettings, decisions, packed_consumer
+from balancer.autoscaling.packed import (
+    PackedSettings,
+    async_consumer,
+    async_packed_consumer,
+    decisions,
+    packed_consumer,
+)
 from balancer.autoscaling.packed import consumer as consumer_module
 from balancer.autoscaling.packed.consumer import _Membership
 from balancer.autoscaling.packed.decisions import Known
@@ -376,3 +383,76 @@ def test_a_consumer_leaves_by_its_own_id_only(member: str, monkeypatch: pytest.M
     ):
         pass
     assert [g["auto_offset_reset"] for g in given if "auto_offset_reset" in g][-1] == "latest"
+
+
+class Cluster:
+    """Three partitions of every topic."""
+
+    def partitions_for_topic(self, topic: str) -> set[int]:
+        return {0, 1, 2}
+
+
+def test_a_leader_of_aiokafka_follows_the_decision() -> None:
+    protocol = pytest.importorskip("aiokafka.coordinator.protocol")
+
+    async def run() -> None:
+        loop, rejoins = asyncio.get_running_loop(), Rejoins()
+        joined = {name: async_consumer._Membership(name, PackedSettings(), loop) for name in "ab"}
+        leader = joined["a"]
+        known = Known(4, "first", decision(("a", "b"), 2, 1, 0, 1))
+        for member in joined.values():
+            member.consumer = SimpleNamespace(
+                _coordinator=SimpleNamespace(generation=7, request_rejoin=rejoins.request_rejoin)
+            )
+            member.newest = lambda: known
+
+        def rebalance() -> dict[str, list[int]]:
+            said = {
+                name.upper(): protocol.ConsumerProtocolMemberMetadata.decode(
+                    member.subscription(["t"]).encode()
+                )
+                for name, member in joined.items()
+            }
+            answers = {
+                id_: protocol.ConsumerProtocolMemberAssignment.decode(each.encode())
+                for id_, each in leader.assign(Cluster(), said).items()
+            }
+            for id_, each in answers.items():
+                joined[id_.lower()].assigned(each)
+            return {id_: [tp.partition for tp in a.partitions()] for id_, a in answers.items()}
+
+        assert rebalance() == {"A": [1], "B": [0, 2]}
+        before = joined["b"].subscription(["t"]).encode()
+        known = Known(5, "second", decision(("a", "b"), 2, 0, 0, 1))
+        # only the one that has a partition of the other asks for a rebalance
+        for member in joined.values():
+            member.look()
+        await asyncio.sleep(0)
+        assert rejoins.count == 1
+        # all partitions move in one round
+        leader.consumer._coordinator.generation = 8
+        joined["b"].consumer._coordinator.generation = 8
+        assert rebalance() == {"A": [0, 1], "B": [2]}
+        # what a member says differs in each round: otherwise Kafka would not rebalance
+        assert joined["b"].subscription(["t"]).encode() != before
+
+    asyncio.run(run())
+
+
+def test_what_another_version_says_when_it_joins_is_no_failure() -> None:
+    said = SimpleNamespace(subscription=["t"], user_data=b'{"name": 1}')
+    assert async_consumer._member("id", said) == Member("id", TOPIC)
+
+
+def test_a_way_to_log_in_that_only_aiokafka_knows_is_refused() -> None:
+    pytest.importorskip("aiokafka")
+
+    async def run() -> None:
+        async with async_packed_consumer(
+            ["t"], group="g", name="a", bootstrap_servers="localhost:9", sasl_oauth_token_provider=1
+        ):
+            pass
+
+    with pytest.raises(AutoscalingError, match="sasl_oauth_token_provider found") as refused:
+        asyncio.run(run())
+    assert "\n" not in str(refused.value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -161,7 +161,7 @@ def same_consumers(one: DecidedAssignment, other: DecidedAssignment) -> bool:
     return one.running == other.running and named(one) == named(other)
 
 
-def by_topic(partitions: Sequence[Partition]) -> list[tuple[str, list[int]]]:
+def by_topic(partitions: Iterable[Partition]) -> list[tuple[str, list[int]]]:
     """Partitions as Kafka's protocol lists them."""
     found: dict[str, list[int]] = {}
     for topic, number in sorted(partitions):
