@@ -143,6 +143,45 @@ def test_time_ends_proposals_that_did_not_start() -> None:
         desk.approvals.reject(second.id, by="bo")
 
 
+@pytest.mark.parametrize(("later", "state"), [(99.0, "executing"), (100.0, "expired")])
+def test_what_expires_while_its_plan_is_read_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: float, state: str
+) -> None:
+    """Reading a plan of a million actions takes long."""
+    desk = Desk(tmp_path, expire_after=100)
+    kept = desk.keep()
+    desk.approve(kept)
+    text = ProposalStore.plan_text
+
+    def slow(store: ProposalStore, identity: str) -> str:
+        desk.now += later
+        return text(store, identity)
+
+    monkeypatch.setattr(ProposalStore, "plan_text", slow)
+    assert (desk.approvals.next_approved() is not None) == (state == "executing")
+    assert desk.state(kept) == state
+
+
+def test_what_was_read_until_the_window_closed_waits_for_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(tmp_path, expire_after=1e6, windows=[{"start": "00:00", "end": "02:00"}])
+    desk.now = 86_400 * 12 + 3600.0
+    kept = desk.keep()
+    desk.approve(kept)
+    text = ProposalStore.plan_text
+
+    def slow(store: ProposalStore, identity: str) -> str:
+        desk.now += 3600
+        return text(store, identity)
+
+    monkeypatch.setattr(ProposalStore, "plan_text", slow)
+    assert desk.approvals.next_approved() is None
+    assert desk.state(kept) == "approved"
+    desk.now = 86_400 * 13 + 1800.0
+    assert desk.approvals.next_approved() is not None
+
+
 def test_a_newer_proposal_of_the_controller_supersedes_an_open_one_only() -> None:
     desk = Desk()
     old, other, asked = (
@@ -368,6 +407,32 @@ def test_one_of_many_decisions_at_once_counts(tmp_path: Path) -> None:
         assert rush.refused
         desk.restart()
         assert desk.state(rush.kept) == ("interrupted" if state == "executing" else state)
+
+
+def test_two_reviewers_at_the_same_moment_both_count_and_one_counts_once(tmp_path: Path) -> None:
+    for attempt, names in enumerate([("bo", "cy"), ("bo", "bo")] * 8):
+        desk = Desk(tmp_path / str(attempt), reviewers=2)
+        kept = desk.keep(by="ann")
+        barrier, refused = threading.Barrier(len(names)), []
+
+        def approve(by: str) -> None:
+            barrier.wait()
+            try:
+                desk.approve(kept, by)
+            except ApprovalError as error:
+                refused.append(str(error))
+
+        threads = [threading.Thread(target=approve, args=(name,)) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        people = {*names}
+        for _ in range(2):
+            assert sorted(a.by for a in desk.approvals.store.get(kept.id).approvals) == sorted(people)
+            assert desk.state(kept) == ("approved" if len(people) == 2 else "open")
+            desk.restart()
+        assert len(refused) == len(names) - len(people)
 
 
 class Histories(RuleBasedStateMachine):
