@@ -213,6 +213,12 @@ class Approvals:
                 continue
             try:
                 plan = self._store.plan(kept.id)
+                # Reading a large plan takes long.
+                if kept.expires <= self._clock():
+                    self._change(kept.id, _from("approved", {"state": "expired"}))
+                    continue
+                if not self.in_window():
+                    return None
                 started = self._change(kept.id, _from("approved", {"state": "executing"}))
             except ApprovalError as error:
                 self._change_if(kept.id, "approved", {"state": "failed", "outcome": said(error)})

@@ -188,7 +188,7 @@ def run(
     tls_key: Annotated[
         Path | None, typer.Option(metavar="FILE", rich_help_panel=_KEDA, help="Its key, PEM.")
     ] = None,
-    tls_client_authority: Annotated[
+    tls_client_ca: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
@@ -247,8 +247,8 @@ def run(
         raise CommandError(f"--interval: {interval} found, a duration above 0 expected")
     if (tls_certificate is None) != (tls_key is None):
         raise CommandError("--tls-certificate and --tls-key: one found, both expected")
-    if tls_client_authority is not None and tls_key is None:
-        raise CommandError("--tls-client-authority: goes with --tls-certificate and --tls-key")
+    if tls_client_ca is not None and tls_key is None:
+        raise CommandError("--tls-client-ca: goes with --tls-certificate and --tls-key")
     if tls_key is not None and keda is None:
         raise CommandError("--tls-key: goes with --keda, which is not given")
     chosen = {"--workload": workload, "--command": command, "--keda": keda}
@@ -300,12 +300,13 @@ def run(
         publish = None
         if keda is not None:
             # loads asyncio, which other commands need not wait for
-            from balancer.autoscaling.keda import KedaScaler, KedaSettings, Tls
+            from balancer.autoscaling.keda import KedaScaler, KedaSettings
+            from metrics_reporter.tls import Tls
 
             stale = max(KedaSettings.stale_seconds, KedaSettings.stale_intervals * pause)
             tls = None
             if tls_certificate is not None and tls_key is not None:
-                tls = Tls(tls_certificate, tls_key, tls_client_authority)
+                tls = Tls(certificate=tls_certificate, key=tls_key, client_ca=tls_client_ca)
             server = stack.enter_context(
                 KedaScaler(*parse_address(keda), KedaSettings(stale), tls=tls)
             )

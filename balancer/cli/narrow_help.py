@@ -11,6 +11,8 @@ from rich.text import Text
 
 # Below this width typer's table of options cuts names of options, variables and values.
 WIDE = 100
+# The same for groups of commands, which have few options of their own.
+WIDE_OF_GROUPS = 60
 _MARGIN, _INDENT = 2, 6
 
 

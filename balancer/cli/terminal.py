@@ -56,6 +56,10 @@ class Commands(TyperGroup):
         with _one_sentence(ctx):
             return super().parse_args(ctx, args)
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help; in a narrow terminal with options above their text."""
+        _format_help(self, TyperGroup, narrow_help.WIDE_OF_GROUPS, ctx, formatter)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the requested command."""
         with _one_sentence(ctx):
@@ -82,14 +86,7 @@ class Command(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help; in a narrow terminal with options above their text."""
-        if self.rich_markup_mode is None or out().width >= narrow_help.WIDE:
-            super().format_help(ctx, formatter)
-            return
-        without_options: Any = copy(self)
-        without_options.get_params = lambda _: []
-        without_options.get_usage = self.get_usage
-        TyperCommand.format_help(without_options, ctx, formatter)
-        narrow_help.print_options(out(), ctx, self.get_params(ctx))
+        _format_help(self, TyperCommand, narrow_help.WIDE, ctx, formatter)
 
     def invoke(self, ctx: Any) -> Any:
         """Run it, after saying which options are not from the command line."""
@@ -104,6 +101,17 @@ class Command(TyperCommand):
                     f"{_option(name)}: {shown(value)} found, a number below 2**63 expected"
                 )
         return super().invoke(ctx)
+
+
+def _format_help(command: Any, usual: Any, wide: int, ctx: Any, formatter: Any) -> None:
+    if command.rich_markup_mode is None or out().width >= wide:
+        usual.format_help(command, ctx, formatter)
+        return
+    without_options: Any = copy(command)
+    without_options.get_params = lambda _: []
+    without_options.get_usage = command.get_usage
+    usual.format_help(without_options, ctx, formatter)
+    narrow_help.print_options(out(), ctx, command.get_params(ctx))
 
 
 def _option(name: str) -> str:

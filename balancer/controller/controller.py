@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -82,6 +83,8 @@ _BY_RELEVANCE: tuple[DecisionKind, ...] = (
 _RECOVERY = "recovery"
 _LEFT = "moves left in Kafka"
 _STOP_SECONDS = 0.2
+# Findings of one detector whose sentences are in the reason of a decision.
+_QUOTED = 3
 _INEXACT = "this controller's executor cannot execute a plan exactly or not at all"
 
 
@@ -589,7 +592,7 @@ class Controller:
             first = notes[0]
             for note in notes:
                 facts |= note.facts
-            reason = "; ".join(dict.fromkeys(note.why for note in notes)) + aside
+            reason = _reasons(notes) + aside
             kind, cause = first.kind, first.finding.kind
             return Decision(view.now, kind, reason, cause, findings, facts, first.plan)
         troubles = [view.incomplete] if view.incomplete is not None else self._detectors.troubles
@@ -984,6 +987,22 @@ def _stale_sentence(proposal: str, changes: Sequence[str]) -> str:
         f"proposal {proposal} was approved, but not started, since the cluster has changed: "
         f"{changes[0]}{more}; propose again"
     )
+
+
+def _reasons(notes: Sequence[_Note]) -> str:
+    """Why nothing is done; of many findings of one detector only the first are quoted."""
+    said: list[str] = []
+    by_detector = Counter[str]()
+    for note in notes:
+        by_detector[note.finding.kind] += 1
+        if by_detector[note.finding.kind] <= _QUOTED and note.why not in said:
+            said.append(note.why)
+    more = [
+        f"{plural(count - _QUOTED, 'more finding', 'more findings')} of {kind}"
+        for kind, count in by_detector.items()
+        if count > _QUOTED
+    ]
+    return "; ".join([*said, *more])
 
 
 def _rank(finding: Finding) -> int:

@@ -151,7 +151,7 @@ class Cooldown:
         # A detector of another package gets no exception.
         judged = finding.kind == "goal_violations" or finding.added
         if (finding.kind in _AFTER_HEALING or finding.added) and dead:
-            return "waiting", f"{said}; that waits, because {dead[0].sentence}"
+            return "waiting", f"{said}; that waits because of {dead[0].subject}"
         moves = finding.kind == "slow_brokers" and type_of(finding.operation).moves_replicas
         if judged or moves:
             stale = [f for f in findings if f.kind == "stale_metrics"]

@@ -24,8 +24,9 @@ from balancer.server.events import Events
 from balancer.server.guards import is_loopback
 from balancer.server.metrics import ServerMetrics
 from balancer.server.service import Service
-from balancer.server.settings import ServerSettings, Tls
+from balancer.server.settings import ServerSettings
 from metrics_reporter.addresses import host_and_port
+from metrics_reporter.tls import Tls
 
 log = logging.getLogger("counterpoise.server")
 _START_SECONDS = 10.0

@@ -14,6 +14,7 @@ from balancer.approval.approvals import CONTROLLER
 from balancer.server.errors import ServerError
 from metrics_reporter.documents import DocumentError, first_problem, read_document
 from metrics_reporter.quantities import WithBytes, WithDuration
+from metrics_reporter.tls import Tls
 
 Role = Literal["viewer", "operator", "admin"]
 # Each role may do what the ones before it may.
@@ -100,23 +101,18 @@ class Proxy(_Part):
         return value
 
 
-class Tls(_Part):
-    """TLS of the server.
+class TlsWithRoles(Tls):
+    """TLS of the server, and who may do what by certificate.
 
     Parameters
     ----------
-    certificate, key
-        PEM files; the certificate with its chain.
-    client_ca
-        PEM file of the authority of client certificates; with it every client needs one.
+    certificate, key, client_ca
+        As of :class:`metrics_reporter.tls.Tls`.
     roles
         Role by the common name of a client's certificate.
     """
 
-    certificate: Path
-    key: Path
-    client_ca: Path | None = None
-    roles: dict[str, Role] = {}
+    roles: dict[str, Role] = Field(default_factory=dict)
 
 
 class Rates(_Part):
@@ -179,7 +175,7 @@ class ServerSettings(_Part):
     users: dict[str, User] = {}
     tokens: dict[str, Token] = {}
     proxy: Proxy | None = None
-    tls: Tls | None = None
+    tls: TlsWithRoles | None = None
     without_credentials: Role | None = None
     hosts: tuple[str, ...] = ()
     rates: Rates = Rates()

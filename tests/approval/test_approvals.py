@@ -143,6 +143,45 @@ def test_time_ends_proposals_that_did_not_start() -> None:
         desk.approvals.reject(second.id, by="bo")
 
 
+@pytest.mark.parametrize(("later", "state"), [(99.0, "executing"), (100.0, "expired")])
+def test_what_expires_while_its_plan_is_read_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: float, state: str
+) -> None:
+    """Reading a plan of a million actions takes long."""
+    desk = Desk(tmp_path, expire_after=100)
+    kept = desk.keep()
+    desk.approve(kept)
+    text = ProposalStore.plan_text
+
+    def slow(store: ProposalStore, identity: str) -> str:
+        desk.now += later
+        return text(store, identity)
+
+    monkeypatch.setattr(ProposalStore, "plan_text", slow)
+    assert (desk.approvals.next_approved() is not None) == (state == "executing")
+    assert desk.state(kept) == state
+
+
+def test_what_was_read_until_the_window_closed_waits_for_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(tmp_path, expire_after=1e6, windows=[{"start": "00:00", "end": "02:00"}])
+    desk.now = 86_400 * 12 + 3600.0
+    kept = desk.keep()
+    desk.approve(kept)
+    text = ProposalStore.plan_text
+
+    def slow(store: ProposalStore, identity: str) -> str:
+        desk.now += 3600
+        return text(store, identity)
+
+    monkeypatch.setattr(ProposalStore, "plan_text", slow)
+    assert desk.approvals.next_approved() is None
+    assert desk.state(kept) == "approved"
+    desk.now = 86_400 * 13 + 1800.0
+    assert desk.approvals.next_approved() is not None
+
+
 def test_a_newer_proposal_of_the_controller_supersedes_an_open_one_only() -> None:
     desk = Desk()
     old, other, asked = (
@@ -368,6 +407,41 @@ def test_one_of_many_decisions_at_once_counts(tmp_path: Path) -> None:
         assert rush.refused
         desk.restart()
         assert desk.state(rush.kept) == ("interrupted" if state == "executing" else state)
+
+
+@pytest.mark.parametrize("names", [("bo", "cy"), ("bo", "bo")])
+def test_of_approvals_at_the_same_moment_each_person_counts_once(
+    tmp_path: Path, names: tuple[str, str]
+) -> None:
+    desk = Desk(tmp_path, reviewers=2, keep=20)
+    for number in range(4):
+        kept = desk.keep(number, by="ann")
+        barrier, refused = threading.Barrier(2), list[str]()
+
+        def approve(
+            by: str,
+            kept: KeptProposal = kept,
+            barrier: threading.Barrier = barrier,
+            refused: list[str] = refused,
+        ) -> None:
+            barrier.wait()
+            try:
+                desk.approve(kept, by)
+            except ApprovalError as error:
+                refused.append(str(error))
+
+        threads = [threading.Thread(target=approve, args=(name,)) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        people = sorted({*names})
+        assert len(refused) == 2 - len(people)
+        for _ in range(2):
+            found = desk.approvals.store.get(kept.id)
+            assert sorted(a.by for a in found.approvals) == people
+            assert found.state == ("approved" if len(people) == 2 else "open")
+            desk.restart()
 
 
 class Histories(RuleBasedStateMachine):

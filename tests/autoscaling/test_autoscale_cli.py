@@ -174,7 +174,7 @@ def test_a_run_that_cannot_start_is_one_sentence() -> None:
     refused("--interval: 0s found, a duration above", *kafka("--capacity", 5, "--interval", "0s"))
     pair = ("--tls-key", "key.pem", "--tls-certificate", "certificate.pem")
     refused("--tls-key: goes with --keda", *kafka("--capacity", 5, *pair))
-    refused("goes with --tls-cert", *kafka("--capacity", 5, "--tls-client-authority", "a.pem"))
+    refused("goes with --tls-cert", *kafka("--capacity", 5, "--tls-client-ca", "a.pem"))
     refused("Kafka at localhost:1", *kafka("--capacity", 5))
     refused("byte capacity: 0 found", *kafka("--capacity", 5, "--byte-capacity", "0MB/s"))
     refused("--byte-capacity: 'fast' found", *kafka("--capacity", 5, "--byte-capacity", "fast"))

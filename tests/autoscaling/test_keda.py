@@ -14,8 +14,9 @@ import pytest
 from keda_client import KedaClient, pods
 
 from balancer.autoscaling.errors import AutoscalingError
-from balancer.autoscaling.keda import KedaScaler, KedaSettings, Tls, metric_value
+from balancer.autoscaling.keda import KedaScaler, KedaSettings, metric_value
 from balancer.autoscaling.keda.messages import messages
+from metrics_reporter.tls import Tls
 
 grpc = pytest.importorskip("grpc")
 pytest.importorskip("google.protobuf")
@@ -205,7 +206,9 @@ def certificate(directory: Path) -> tuple[Path, Path]:
 
 def test_tls_keeps_others_out(tmp_path: Path, clock: Clock) -> None:
     key, pem = certificate(tmp_path)
-    with KedaScaler("localhost", 0, tls=Tls(pem, key, pem), clock=clock) as server:
+    with KedaScaler(
+        "localhost", 0, tls=Tls(certificate=pem, key=key, client_ca=pem), clock=clock
+    ) as server:
         server.publish("orders", 5)
         with_certificate = grpc.ssl_channel_credentials(
             pem.read_bytes(), key.read_bytes(), pem.read_bytes()
@@ -223,7 +226,7 @@ def test_tls_keeps_others_out(tmp_path: Path, clock: Clock) -> None:
 def test_a_certificate_that_is_missing_is_one_sentence(tmp_path: Path) -> None:
     missing = tmp_path / "certificate.pem"
     with pytest.raises(AutoscalingError, match=f"{missing} cannot be read: No such file"):
-        KedaScaler("127.0.0.1", 0, tls=Tls(missing, missing))
+        KedaScaler("127.0.0.1", 0, tls=Tls(certificate=missing, key=missing))
 
 
 @pytest.mark.parametrize("consumers", [-1, -40])

@@ -136,6 +136,26 @@ def test_a_dead_broker_that_no_plan_helps_stops_nothing_else() -> None:
     assert "that waits" not in stage.reason
 
 
+def test_what_waits_for_a_dead_broker_says_its_sentence_once() -> None:
+    stage = Stage(skewed(), {"dead_brokers": {"heal_after": 600}})
+    stage.model.with_states(dead=[3])
+    assert stage.rounds(1) == ["waiting"]
+    assert "that waits because of broker 3" in stage.reason
+    assert stage.reason.count("broker 3 has been dead for") == 1
+
+
+def test_the_reason_of_many_dead_brokers_stays_short() -> None:
+    snapshot = synthetic_snapshot(brokers=40, partitions=200, racks=4, utilization=0.1)
+    stage = Stage(snapshot, {"dead_brokers": {"heal_after": 600}})
+    stage.model.with_states(dead=[*range(1, 31)])
+    assert stage.rounds(1) == ["unfixable"]
+    assert stage.reason.count("has been dead for") == 3
+    assert "27 more findings of dead_brokers" in stage.reason
+    # Nothing is lost: the findings themselves are complete.
+    kinds = [f.kind for f in stage.controller.decisions[-1].findings]
+    assert kinds.count("dead_brokers") == 30
+
+
 def test_healing_that_fails_altogether_stops_nothing_else() -> None:
     executor = Failing()
     stage = Stage(skewed(), {**AT_ONCE, "settle": 0}, executor=executor)

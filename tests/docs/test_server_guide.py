@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from balancer.approval import ApprovalPolicy, MaintenanceWindow
-from balancer.server.settings import Proxy, Rates, ServerSettings, Tls, Token, User
+from balancer.server.settings import Proxy, Rates, ServerSettings, TlsWithRoles, Token, User
 
 PAGE = Path(__file__).parents[2] / "docs" / "server.md"
 
@@ -26,7 +26,7 @@ def names(header: str) -> list[str]:
     [
         ("server setting", [ServerSettings]),
         ("setting of a user, a token or a proxy", [User, Token, Proxy]),
-        ("setting of `tls`", [Tls]),
+        ("setting of `tls`", [TlsWithRoles]),
         ("setting of `rates`", [Rates]),
         ("field of `approval`", [ApprovalPolicy]),
         ("field of a window", [MaintenanceWindow]),

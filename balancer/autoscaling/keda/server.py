@@ -17,6 +17,7 @@ from balancer.autoscaling.keda.hpa import metric_value
 from balancer.autoscaling.keda.messages import SERVICE, Messages, messages
 from metrics_reporter.addresses import host_and_port
 from metrics_reporter.documents import shown
+from metrics_reporter.tls import Tls
 
 # Name of the only metric. Its target is 1 per pod, so its value is a number of pods.
 METRIC = "counterpoise-consumers"
@@ -40,23 +41,6 @@ class _Sizing:
             raise AutoscalingError(
                 f"{min(self.consumers, self.current or 0)} consumers found, at least 0 expected"
             )
-
-
-@dataclass(frozen=True)
-class Tls:
-    """Certificates of the server, as PEM files.
-
-    Parameters
-    ----------
-    certificate, key
-        The server's own.
-    client_authority
-        If given, only clients with a certificate signed by it are answered.
-    """
-
-    certificate: Path
-    key: Path
-    client_authority: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -347,7 +331,7 @@ def _credentials(grpc: Any, tls: Tls) -> Any:
         except OSError as error:
             raise AutoscalingError(f"{path} cannot be read: {error.strerror or error}") from None
 
-    authority = None if tls.client_authority is None else read(tls.client_authority)
+    authority = None if tls.client_ca is None else read(tls.client_ca)
     return grpc.ssl_server_credentials(
         [(read(tls.key), read(tls.certificate))],
         root_certificates=authority,
