@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what `make test` starts and this machine lacks (Java, Maven, a Chromium, buildah and
-# mmdebstrap for the container image, systemd's checker, Python's venv module), by the package
-# manager of Debian or Ubuntu. Where it may not, it says in one sentence
+# mmdebstrap for the container image, Prometheus, systemd's checker, Python's venv module), by the
+# package manager of Debian or Ubuntu. Where it may not, it says in one sentence
 # what to run. The variables PYTHON and VENV are those of the Makefile.
 set -eu
 python=${PYTHON:-python3}
@@ -31,6 +31,7 @@ missing() {
   has chromium chromium-browser google-chrome || first_of chromium chromium-browser
   has buildah || echo buildah
   has mmdebstrap || echo mmdebstrap
+  has promtool || echo prometheus
   has systemd-analyze || echo systemd
   [ -x "${VENV:-.venv}/bin/python" ] || "$python" -c 'import ensurepip' 2>/dev/null ||
     echo "${python##*/}-venv"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 SETUP = Path(__file__).parents[1] / "setup.sh"
-NEEDED = ("make", "java", "mvn", "chromium", "buildah", "mmdebstrap", "systemd-analyze")
+NEEDED = ["make", "java", "mvn", "chromium", "buildah", "mmdebstrap", "promtool", "systemd-analyze"]
 
-IMAGES = "buildah mmdebstrap systemd"
+OTHERS = "buildah mmdebstrap prometheus systemd"
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_a_user_reads_the_command_to_run(machine: Path) -> None:
     with_apt(machine)
     assert refused(machine).endswith(
         "run: sudo apt-get update && "
-        f"sudo apt-get install make openjdk-17-jre-headless maven chromium {IMAGES}"
+        f"sudo apt-get install make openjdk-17-jre-headless maven chromium {OTHERS}"
     )
 
 
@@ -69,7 +69,7 @@ def test_a_sudo_that_asks_for_a_password_is_not_used(machine: Path) -> None:
     add(machine, "sudo", '[ "$1" = -n ] && exit 1')
     for name in ("make", "java", "chromium"):
         add(machine, name)
-    assert refused(machine).endswith(f"sudo apt-get install maven {IMAGES}")
+    assert refused(machine).endswith(f"sudo apt-get install maven {OTHERS}")
 
 
 def test_without_a_package_manager_it_says_what_is_missing(machine: Path) -> None:
@@ -93,14 +93,14 @@ def test_who_may_installs_what_is_missing_and_no_more(machine: Path, who: str) -
     assert (machine / "log").read_text().splitlines() == [
         f"{sudo} apt-get update -qq",
         f"{sudo}noninteractive apt-get install -y -qq --no-install-recommends "
-        f"openjdk-17-jre-headless chromium {IMAGES} python3-venv",
+        f"openjdk-17-jre-headless chromium {OTHERS} python3-venv",
     ]
 
 
 def test_packages_are_named_as_the_release_names_them(machine: Path) -> None:
     with_apt(machine, release="openjdk-21-jre-headless chromium-browser")
     found = refused(machine)
-    assert found.endswith(f"make openjdk-21-jre-headless maven chromium-browser {IMAGES}")
+    assert found.endswith(f"make openjdk-21-jre-headless maven chromium-browser {OTHERS}")
 
 
 def test_a_failed_installation_is_a_failure(machine: Path) -> None:
