@@ -30,6 +30,7 @@ class Received:
     def __init__(self) -> None:
         self.bodies: list[dict[str, Any]] = []
         self.status = 200
+        self.moved_to: str | None = None
         received = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -37,6 +38,8 @@ class Received:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 received.bodies.append(json.loads(body))
                 self.send_response(received.status)
+                if received.moved_to is not None:
+                    self.send_header("Location", received.moved_to)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
@@ -83,6 +86,24 @@ def test_only_events_that_are_asked_for_are_sent(received: Received) -> None:
     notifier.send({"event": "error", "text": "the round failed"})
     assert len(received.bodies) == 1
     notifier.close()
+
+
+def test_a_service_cannot_send_an_event_on_to_another_address(received: Received) -> None:
+    """A redirect could reach what only this machine reaches; an address may ask for it."""
+    other = Received()
+    received.status, received.moved_to = 307, other.url.replace("json://", "http://")
+    event = {"event": "error", "text": "x"}
+    with (
+        closing(AppriseNotifier(urls=(received.url,))) as notifier,
+        pytest.raises(DeliveryError, match="error=307"),
+    ):
+        notifier.send(event)
+    assert other.bodies == []
+    with closing(AppriseNotifier(urls=(f"{received.url}?redirect=yes",))) as notifier:
+        notifier.send(event)
+    assert len(other.bodies) == 1
+    other.server.shutdown()
+    other.server.server_close()
 
 
 def test_a_refusal_is_counted_and_no_secret_is_logged(
