@@ -20,6 +20,8 @@ _WHOLE = 1e8
 _GROUPS_A_NODE = 2.5
 # A part goes to a node whose capacity differs by at most this share from that it was cut for.
 _ALIKE = 0.1
+# How often heavy groups are reduced to a part, of what is then the whole.
+_CAPS = 8
 # The cut of one period is that of the next, unless traffic, loads or sets change.
 _SEED = 0
 
@@ -94,12 +96,24 @@ def _parts(units: Units, group: Ints, share: Floats) -> Ints:
     _, found = pymetis.part_graph(
         len(share),
         adjacency=[to.tolist() for to in np.split(key % size, first[1:])],
-        vweights=whole_numbers(totals(group, units.problem.load, size)),
+        vweights=whole_numbers(_at_most_a_part(totals(group, units.problem.load, size), share)),
         eweights=whole_numbers(between),
         tpwgts=share.tolist(),
         options=pymetis.Options(seed=_SEED),
     )
     return np.array(found, np.int64)[group]
+
+
+def _at_most_a_part(load: Floats, share: Floats) -> Floats:
+    """(G,) float: loads of groups, of which none is much more than the smallest part has.
+
+    METIS leaves parts empty, and prints that it did, where one group weighs more than a part.
+    """
+    most = float(share.min())
+    capped: Floats = load / max(float(load.max(initial=0.0)), np.finfo(np.float64).tiny)
+    for _ in range(_CAPS):
+        capped = np.minimum(capped, most * float(capped.sum()))
+    return capped
 
 
 def _nodes_of_parts(problem: Allocation, stays: Ints, part: Ints) -> Ints:

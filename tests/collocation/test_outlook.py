@@ -78,7 +78,9 @@ def test_nodes_too_small_for_several_groups_are_not_aimed_at(
     # METIS reports on the standard output that it cannot fill a part.
     units = ring(24)
     weight = np.array([1.0, small, 1.0, small])
-    assert set(aim(replace(units, problem=replace(units.problem, weight=weight)), np.arange(24))) == {
+    assert set(
+        aim(replace(units, problem=replace(units.problem, weight=weight)), np.arange(24))
+    ) == {
         0,
         2,
     }
@@ -133,6 +135,19 @@ def test_a_cut_of_few_groups_prints_nothing(nodes: int, capfd: pytest.CaptureFix
     units = talking(p, [0] * 4 + [1] * 4, {(i, 7 - i): 3.0 for i in range(4)})
     assert aim(units, np.arange(8)).shape == (8,)
     assert albic(units, rounds=ROUNDS).solution.migrations <= 4
+    found = capfd.readouterr()
+    assert (found.out, found.err) == ("", "")
+
+
+def test_a_cut_with_groups_heavier_than_a_part_prints_nothing(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    # METIS reports on the standard output that it cannot fill a part.
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        load = rng.pareto(0.3, 40).tolist()
+        p = allocation(load, rng.integers(0, 8, 40).tolist(), 8, budget=4)
+        aim(talking(p, range(40), {(i, (7 * i + 1) % 40): 3.0 for i in range(39)}), np.arange(40))
     found = capfd.readouterr()
     assert (found.out, found.err) == ("", "")
 
