@@ -20,8 +20,6 @@ _WHOLE = 1e8
 _GROUPS_A_NODE = 2.5
 # A part goes to a node whose capacity differs by at most this share from that it was cut for.
 _ALIKE = 0.1
-# How often heavy groups are reduced to a part, of what is then the whole.
-_CAPS = 8
 # The cut of one period is that of the next, unless traffic, loads or sets change.
 _SEED = 0
 
@@ -105,15 +103,19 @@ def _parts(units: Units, group: Ints, share: Floats) -> Ints:
 
 
 def _at_most_a_part(load: Floats, share: Floats) -> Floats:
-    """(G,) float: loads of groups, of which none is much more than the smallest part has.
+    """(G,) float: loads of groups, of which none is more than the smallest part has.
 
     METIS leaves parts empty, and prints that it did, where one group weighs more than a part.
     """
     most = float(share.min())
-    capped: Floats = load / max(float(load.max(initial=0.0)), np.finfo(np.float64).tiny)
-    for _ in range(_CAPS):
-        capped = np.minimum(capped, most * float(capped.sum()))
-    return capped
+    relative = load / max(float(load.max(initial=0.0)), np.finfo(np.float64).tiny)
+    order, cut = np.sort(relative)[::-1], 0
+    while True:
+        # With so many reduced to a part, what one part of the whole then has.
+        part = most * float(order[cut:].sum()) / (1 - most * cut)
+        if order[cut] <= part or most * (cut + 1) >= 1:
+            return np.minimum(relative, part)
+        cut += 1
 
 
 def _nodes_of_parts(problem: Allocation, stays: Ints, part: Ints) -> Ints:
