@@ -18,6 +18,8 @@ from cluster_model.snapshot import Floats, Ints
 _WHOLE = 1e8
 # With fewer groups for each node, METIS may leave parts empty, and prints that it did.
 _GROUPS_A_NODE = 2.5
+# A part goes to a node whose capacity differs by at most this share from that it was cut for.
+_ALIKE = 0.1
 # The cut of one period is that of the next, unless traffic, loads or sets change.
 _SEED = 0
 
@@ -34,10 +36,11 @@ def whole_numbers(weights: Floats) -> list[int]:
 def aim(units: Units, group: Ints) -> Ints:
     """(U,) int: the node that a balanced cut of the whole graph gives to each unit.
 
-    METIS cuts the graph of groups into one part for each node that stays, with little traffic
-    between them. The part that shares most load with a node takes it, then the next. With few
-    groups a node, there is little to cut, and each unit is given the node that it is on, or one
-    that stays.
+    METIS cuts the graph of groups into one part for each node that stays, of its share of the
+    capacity, with little traffic between them. The part that shares most load with a node takes it,
+    then the next. A node that is too small for a few groups has no part. With few groups a node,
+    there is little to cut, and each unit is given the node that it is on, or one that stays. What
+    is fixed is given its node.
 
     Parameters
     ----------
@@ -57,10 +60,29 @@ def aim(units: Units, group: Ints) -> Ints:
     np.True_
     """
     p = units.problem
-    stays = np.flatnonzero(~p.removed)
     size = int(group.max(initial=-1)) + 1
-    if size < _GROUPS_A_NODE * len(stays):
-        return np.where(p.removed[p.node], stays[0], p.node)
+    fixed = np.full(size, -1)
+    fixed[group[p.fixed >= 0]] = p.fixed[p.fixed >= 0]
+    stays = np.flatnonzero(~p.removed)
+    share = _shares(p, stays)
+    large = share * size >= _GROUPS_A_NODE
+    if large.any():
+        cut = _nodes_of_parts(p, stays[large], _parts(units, group, _shares(p, stays[large])))
+    else:
+        cut = np.where(p.removed[p.node], stays[0], p.node)
+    return np.where(fixed[group] >= 0, fixed[group], cut)
+
+
+def _shares(problem: Allocation, nodes: Ints) -> Floats:
+    """(n,) float: the shares of nodes in their capacity."""
+    # A sum of large numbers could be infinite.
+    capacity = float(problem.weight[nodes].min()) / problem.weight[nodes]
+    return capacity / float(capacity.sum())
+
+
+def _parts(units: Units, group: Ints, share: Floats) -> Ints:
+    """(U,) int: the part of each unit in a cut by METIS into parts of these shares of the load."""
+    size = int(group.max()) + 1
     ends = group[units.source], group[units.target]
     apart = ends[0] != ends[1]
     one, two, rate = ends[0][apart], ends[1][apart], units.rate[apart]
@@ -70,28 +92,51 @@ def aim(units: Units, group: Ints) -> Ints:
     between = totals(which, np.concatenate([rate, rate]), len(key))
     first = np.searchsorted(key // size, np.arange(size))
     _, found = pymetis.part_graph(
-        len(stays),
+        len(share),
         adjacency=[to.tolist() for to in np.split(key % size, first[1:])],
-        vweights=whole_numbers(totals(group, p.load, size)),
+        vweights=whole_numbers(_at_most_a_part(totals(group, units.problem.load, size), share)),
         eweights=whole_numbers(between),
+        tpwgts=share.tolist(),
         options=pymetis.Options(seed=_SEED),
     )
-    part = np.array(found, np.int64)[group]
-    return _nodes_of_parts(p, stays, part)[part]
+    return np.array(found, np.int64)[group]
+
+
+def _at_most_a_part(load: Floats, share: Floats) -> Floats:
+    """(G,) float: loads of groups, of which none is more than the smallest part has.
+
+    METIS leaves parts empty, and prints that it did, where one group weighs more than a part.
+    """
+    most = float(share.min())
+    relative = load / max(float(load.max(initial=0.0)), np.finfo(np.float64).tiny)
+    order, cut = np.sort(relative)[::-1], 0
+    while True:
+        # With so many reduced to a part, what one part of the whole then has.
+        part = most * float(order[cut:].sum()) / (1 - most * cut)
+        if order[cut] <= part or most * (cut + 1) >= 1:
+            return np.minimum(relative, part)
+        cut += 1
 
 
 def _nodes_of_parts(problem: Allocation, stays: Ints, part: Ints) -> Ints:
-    """(N,) int: the node of each part, the one with the greatest overlap first."""
+    """(U,) int: the node of each unit's part, the one with the greatest overlap first.
+
+    Part i was cut for the capacity of node i of those that stay, and is given to one like it.
+    """
     p, nodes = problem, len(problem.weight)
     key, which = np.unique(part * nodes + p.node, return_inverse=True)
     shared = totals(which, p.load, len(key))
-    of, free = np.full(len(stays), -1), ~p.removed
+    of, free = np.full(len(stays), -1), np.isin(np.arange(nodes), stays)
     for at in np.argsort(-shared, kind="stable").tolist():
         number, node = divmod(int(key[at]), nodes)
-        if of[number] < 0 and free[node]:
+        alike = abs(p.weight[node] / p.weight[stays[number]] - 1) <= _ALIKE
+        if of[number] < 0 and free[node] and alike:
             of[number], free[node] = node, False
-    of[of < 0] = np.flatnonzero(free)
-    return of
+    # The largest of the others to the largest node.
+    rest, left = np.flatnonzero(of < 0), np.flatnonzero(free)
+    rest = rest[np.argsort(p.weight[stays[rest]], kind="stable")]
+    of[rest] = left[np.argsort(p.weight[left], kind="stable")]
+    return of[part]
 
 
 def refine_towards(

@@ -51,6 +51,43 @@ def test_a_part_comes_to_the_node_that_has_most_of_it() -> None:
     assert aim(swapped, np.arange(24)).tolist() == circle.tolist()
 
 
+@pytest.mark.parametrize("weight", [[0.5, 1.0, 1.0, 2.0], [2.0, 1.0, 0.5, 1.0]])
+def test_a_cut_has_more_on_nodes_of_more_capacity(weight: list[float]) -> None:
+    # Chains, which can be cut anywhere.
+    n = np.arange(90)
+    p = replace(allocation([1.0] * 90, [i % 4 for i in range(90)], 4), weight=np.array(weight))
+    node = aim(talking(p, range(90), {(i, i + 1): 5.0 for i in n[:-1].tolist()}), n)
+    # 40 units on the largest node, 20, 20 and 10.
+    assert p.distance(node) <= 4.0
+    assert np.argmax(np.bincount(node)) == np.argmin(weight)
+
+
+def test_what_is_fixed_is_aimed_at_its_node() -> None:
+    units = ring(24)
+    fixed = np.where(np.arange(24) % 6 == 0, units.problem.node, -1)
+    node = aim(replace(units, problem=replace(units.problem, fixed=fixed)), np.arange(24))
+    assert (node[fixed >= 0] == fixed[fixed >= 0]).all()
+    few = replace(ring(24, (1,)), problem=replace(ring(24, (1,)).problem, fixed=fixed))
+    assert (aim(few, np.arange(24) % 4)[fixed >= 0] == fixed[fixed >= 0]).all()
+
+
+@pytest.mark.parametrize("small", [1e6, 40.0, 12.0])
+def test_nodes_too_small_for_several_groups_are_not_aimed_at(
+    small: float, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # METIS reports on the standard output that it cannot fill a part.
+    units = ring(24)
+    weight = np.array([1.0, small, 1.0, small])
+    assert set(
+        aim(replace(units, problem=replace(units.problem, weight=weight)), np.arange(24))
+    ) == {
+        0,
+        2,
+    }
+    found = capfd.readouterr()
+    assert (found.out, found.err) == ("", "")
+
+
 @given(jobs(), st.sampled_from([0.0, 10.0]), st.sampled_from([0.0, 0.2, 10.0]))
 @examples(40)
 def test_being_drawn_keeps_every_limit(units: Units, limit: float, outlook: float) -> None:
@@ -98,6 +135,19 @@ def test_a_cut_of_few_groups_prints_nothing(nodes: int, capfd: pytest.CaptureFix
     units = talking(p, [0] * 4 + [1] * 4, {(i, 7 - i): 3.0 for i in range(4)})
     assert aim(units, np.arange(8)).shape == (8,)
     assert albic(units, rounds=ROUNDS).solution.migrations <= 4
+    found = capfd.readouterr()
+    assert (found.out, found.err) == ("", "")
+
+
+def test_a_cut_with_groups_heavier_than_a_part_prints_nothing(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    # METIS reports on the standard output that it cannot fill a part.
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        load = rng.pareto(0.3, 40).tolist()
+        p = allocation(load, rng.integers(0, 8, 40).tolist(), 8, budget=4)
+        aim(talking(p, range(40), {(i, (7 * i + 1) % 40): 3.0 for i in range(39)}), np.arange(40))
     found = capfd.readouterr()
     assert (found.out, found.err) == ("", "")
 
