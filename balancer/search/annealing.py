@@ -250,8 +250,9 @@ class _Walk:
         self._random = np.random.default_rng(seed).integers(1, 2**63, 1, np.uint64)
         self._now, self.reached = _copy(begin), begin
         self._way = compiled.new_way(replicas, brokers, own.annealing_stops * replicas)
-        window = max(int(own.annealing_window * replicas), own.annealing_least_window)
-        self._window = min(window, replicas)
+        self._desk = compiled.new_desk(given, brokers)
+        # replicas are listed each time
+        self._stride = max(own.annealing_stride, replicas)
         self._compile()
         self._began, self._seconds = time.monotonic(), deadline.left
         #: the steps that lead to `reached`: a replica, its broker before, and after
@@ -266,8 +267,8 @@ class _Walk:
         *_, added, adding = self._steps(_copy(begin), np.inf, False)
         self.unit = added / adding if adding else 0.0
         warmed = time.monotonic()
-        self._steps(_copy(begin), np.inf, False)
-        pace = own.annealing_stride / max(time.monotonic() - warmed, 1e-6)
+        _, tried, *_ = self._steps(_copy(begin), np.inf, False)
+        pace = tried / max(time.monotonic() - warmed, 1e-6)
         #: steps for each replica
         self.effort = (pace * self._seconds if self._timed else self._limit) / replicas
 
@@ -287,14 +288,14 @@ class _Walk:
         share = since
         while share < until and self._lowest > self._free and not self.deadline.stopped:
             temperature = float(np.interp((share - since) / (until - since), grid, schedule))
-            risen, scored, *_ = self._steps(self._now, math.exp(temperature), safe)
+            risen, tried, scored, *_ = self._steps(self._now, math.exp(temperature), safe)
             self._total += risen
             if self._total < self._lowest:
                 self._lowest = self._total
                 self._best[:] = self._now.at
             found.append((temperature, self._total))
             self.scored += scored
-            self._done += self.own.annealing_stride
+            self._done += tried
             share = self._share()
         return found
 
@@ -366,13 +367,14 @@ class _Walk:
         return self._compiled.anneal(
             self.given,
             now,
+            self._desk,
             self._random,
-            own.annealing_stride if number is None else number,
+            self._stride if number is None else number,
             temperature,
-            own.annealing_swaps,
+            own.annealing_pairs,
             own.annealing_homeward,
-            self._window,
-            own.annealing_stay,
+            own.annealing_rows,
+            own.annealing_columns,
             safe,
         )
 
@@ -412,11 +414,13 @@ def _arrays(scorer: Scorer, rules: Rules, terms: Stated) -> tuple[Ints, Any, Any
         terms.limits, key=lambda x: (not x.former, -_used(use[:, s.resource(x.resource)], x.most))
     )
     limited = [s.resource(x.resource) for x in limits]
-    room = np.empty((s.n_brokers, len(limits)))
+    room = np.zeros((s.n_brokers, _wide(len(limits))))
     for k, (x, r) in enumerate(zip(limits, limited, strict=True)):
         room[:, k] = x.most - use[:, r] - (left[:, r] if x.former else 0.0)
+    need = np.zeros((len(mobile), room.shape[1]))
+    need[:, : len(limits)] = load[np.ix_(mobile, np.array(limited, np.int64))]
     costs, moves = _split(terms.costs)
-    worth, excess = np.zeros((len(at), len(costs))), np.empty((s.n_brokers, len(costs)))
+    worth, excess = (np.zeros((n, _wide(len(costs)))) for n in (len(at), s.n_brokers))
     for h, (weight, cost) in enumerate(costs):
         excess[:, h] = -cost.above
         for name, factor in cost.factors.items():
@@ -437,7 +441,7 @@ def _arrays(scorer: Scorer, rules: Rules, terms: Stated) -> tuple[Ints, Any, Any
         members_begin=np.searchsorted(family[members], np.arange(len(s.topics) + 1)),
         members=members.astype(np.int32),
         worth=worth[mobile],
-        need=np.ascontiguousarray(load[:, limited][mobile], np.float64),
+        need=need,
         former=sum(x.former for x in limits),
         fixed=fixed[mobile],
         scaled=scaled[mobile],
@@ -454,6 +458,11 @@ def _arrays(scorer: Scorer, rules: Rules, terms: Stated) -> tuple[Ints, Any, Any
         reached=relations.reached,
     )
     return mobile, given, now
+
+
+def _wide(number: int) -> int:
+    """The number of columns for so many values that are computed eight at a time."""
+    return -(-number // 8) * 8
 
 
 def _split(

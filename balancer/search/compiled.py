@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -29,6 +28,11 @@ def _compiled(function: _Function, **options: Any) -> _Function:
 def _inlined(function: _Function) -> _Function:
     """The function as a part of the compiled ones that call it: to pass arrays on takes time."""
     return _compiled(function, forceinline=True)
+
+
+def _reduced(function: _Function) -> _Function:
+    """As a part of others too; sums are taken in the order that is fastest."""
+    return _compiled(function, forceinline=True, fastmath={"reassoc", "nsz"})
 
 
 class Given(NamedTuple):
@@ -118,6 +122,51 @@ def new_way(replicas: int, brokers: int, most: int) -> Way:
     return Way(*(np.empty(size, np.int64) for size in sizes))
 
 
+class Desk(NamedTuple):
+    """The replicas of each broker, and what is noted to try one of them on another broker.
+
+    ``replica`` lists those of broker m from ``begin[m]`` (M + 1,) on, of which there are
+    ``number[m]``, with room for more before the next one's; ``turn`` (N,) is where each is.
+
+    For a replica that goes from one broker to another: ``least`` and ``most`` (2, K) what another
+    one that comes back in exchange must and may use; in the second row, if it is at home where it
+    leaves, or where it comes. ``here`` and ``there`` (H,) the excess of both brokers then.
+
+    ``draws`` are exponentially distributed.
+    """
+
+    begin: Any
+    number: Any
+    replica: Any
+    turn: Any
+    least: Any
+    most: Any
+    here: Any
+    there: Any
+    draws: Any
+
+
+_DRAWS = 1024
+# the most moves to a broker between two listings of its replicas, besides half as many as it has
+_SPARE = 16
+
+
+def new_desk(given: Given, brokers: int) -> Desk:
+    """A desk for a problem, with nothing on it."""
+    replicas, several, costs = len(given.need), given.need.shape[1], given.worth.shape[1]
+    return Desk(
+        begin=np.zeros(brokers + 1, np.int32),
+        number=np.zeros(brokers, np.int32),
+        replica=np.zeros(replicas + replicas // 2 + _SPARE * brokers, np.int32),
+        turn=np.zeros(replicas, np.int32),
+        least=np.zeros((2, several)),
+        most=np.zeros((2, several)),
+        here=np.zeros(costs),
+        there=np.zeros(costs),
+        draws=-np.log((np.arange(_DRAWS) + 0.5) / _DRAWS),
+    )
+
+
 @_inlined
 def _drawn(state: Any) -> Any:
     """64 random bits (xorshift; Marsaglia, Journal of Statistical Software, 2003)."""
@@ -136,40 +185,13 @@ def _below(bits: Any, number: Any) -> Any:
 
 
 @_inlined
-def _cost(given: Given, now: Now, m: int, minus: int, plus: int) -> Any:
-    """What the load of a broker costs, without one replica and with another (-1 for none)."""
-    total = 0.0
-    if minus < 0:
-        for h in range(given.worth.shape[1]):
-            total += max(now.excess[m, h] + given.worth[plus, h], 0.0)
-    elif plus < 0:
-        for h in range(given.worth.shape[1]):
-            total += max(now.excess[m, h] - given.worth[minus, h], 0.0)
-    else:
-        for h in range(given.worth.shape[1]):
-            more = given.worth[plus, h] - given.worth[minus, h]
-            total += max(now.excess[m, h] + more, 0.0)
-    return total
-
-
-@_inlined
-def _fits(given: Given, now: Now, m: int, plus: int, minus: int) -> bool:
-    """Whether a broker takes a replica, and gives another away, within its limits."""
+def _fits(given: Given, now: Now, n: int, m: int) -> bool:
+    """Whether a broker takes a replica within its limits."""
     # what was here at the start counts until the end
-    if given.home[plus] != m:
-        leaves = minus >= 0 and given.home[minus] != m
-        for k in range(given.former):
-            more = given.need[plus, k]
-            if leaves:
-                more -= given.need[minus, k]
-            # what is above a limit may fall
-            if more > 0 and more > now.room[m, k]:
-                return False
-    for k in range(given.former, given.need.shape[1]):
-        more = given.need[plus, k]
-        if minus >= 0:
-            more -= given.need[minus, k]
-        if more > 0 and more > now.room[m, k]:
+    for k in range(0 if given.home[n] != m else given.former, given.need.shape[1]):
+        need = given.need[n, k]
+        # what is above a limit may fall
+        if need > 0 and need > now.room[m, k]:
             return False
     return True
 
@@ -244,103 +266,289 @@ def _moved(given: Given, n: int, m: int) -> Any:
     return cost
 
 
+@_inlined
+def _laid_out(now: Now, desk: Desk) -> None:
+    """List the replicas of each broker."""
+    desk.number[:] = 0
+    for n in range(len(now.at)):
+        if now.at[n] >= 0:
+            desk.number[now.at[n]] += 1
+    begin = 0
+    for m in range(len(desk.number)):
+        desk.begin[m] = begin
+        begin += desk.number[m] + desk.number[m] // 2 + _SPARE
+    desk.begin[len(desk.number)] = begin
+    desk.number[:] = 0
+    for n in range(len(now.at)):
+        if now.at[n] >= 0:
+            _appended(desk, n, now.at[n])
+
+
+@_inlined
+def _appended(desk: Desk, n: int, b: int) -> None:
+    """Put a replica last on the list of a broker."""
+    desk.turn[n] = desk.begin[b] + desk.number[b]
+    desk.replica[desk.turn[n]] = n
+    desk.number[b] += 1
+
+
+@_inlined
+def _removed(desk: Desk, n: int, a: int) -> None:
+    """Take a replica off the list of a broker; the last one takes its turn."""
+    desk.number[a] -= 1
+    last = desk.replica[desk.begin[a] + desk.number[a]]
+    desk.replica[desk.turn[n]], desk.turn[last] = last, desk.turn[n]
+
+
+@_inlined
+def _aimed(given: Given, now: Now, desk: Desk, p: int, a: int, b: int) -> bool:
+    """Note what an exchange for a replica that goes from broker `a` to `b` has to keep.
+
+    Returns whether it can go there alone.
+    """
+    least, most = desk.least, desk.most
+    for k in range(given.need.shape[1]):
+        need = given.need[p, k]
+        # what is above a limit may fall
+        least[0, k] = need - max(now.room[b, k], 0.0)
+        most[0, k] = need + max(now.room[a, k], 0.0)
+    for k in range(given.former):
+        # what was here at the start counts until the end
+        if given.home[p] == b:
+            least[0, k] = -max(now.room[b, k], 0.0)
+        if given.home[p] == a:
+            most[0, k] = max(now.room[a, k], 0.0)
+    short = False
+    for k in range(given.need.shape[1]):
+        least[1, k], most[1, k] = least[0, k], most[0, k]
+        short |= least[0, k] > 0
+    for k in range(given.former):
+        least[1, k] = np.inf if least[0, k] > 0 else -np.inf
+        most[1, k] = np.inf
+    for h in range(given.worth.shape[1]):
+        desk.here[h] = now.excess[a, h] - given.worth[p, h]
+        desk.there[h] = now.excess[b, h] + given.worth[p, h]
+    return not short
+
+
+@_reduced
+def _answers(given: Given, desk: Desk, q: int, coming: int, leaving: int) -> Any:
+    """Whether a replica can be exchanged for the one that is noted, as far as limits go.
+
+    `coming` is 1 if it comes home so, `leaving` if it leaves its home, 0 otherwise.
+    """
+    bad = False
+    for k in range(given.need.shape[1]):
+        need = given.need[q, k]
+        bad |= (need > desk.most[coming, k]) | (need < desk.least[leaving, k])
+    return not bad
+
+
+@_reduced
+def _above(excess: Any) -> Any:
+    """The sum of what is above 0."""
+    total = 0.0
+    for h in range(len(excess)):
+        x = excess[h]
+        total += x if x > 0.0 else 0.0
+    return total
+
+
+@_reduced
+def _above_with(given: Given, excess: Any, n: int) -> Any:
+    """The sum of what is above 0 with a replica more."""
+    total = 0.0
+    for h in range(given.worth.shape[1]):
+        x = excess[h] + given.worth[n, h]
+        total += x if x > 0.0 else 0.0
+    return total
+
+
+@_reduced
+def _above_without(given: Given, excess: Any, n: int) -> Any:
+    """The sum of what is above 0 with a replica less."""
+    total = 0.0
+    for h in range(given.worth.shape[1]):
+        x = excess[h] - given.worth[n, h]
+        total += x if x > 0.0 else 0.0
+    return total
+
+
+@_inlined
+def _both_related(given: Given, now: Now, p: int, q: int, a: int, b: int) -> bool:
+    """Whether a replica may go from broker `a` to `b`, and then another from `b` to `a`."""
+    if not _related(given, now, p, a, b):
+        return False
+    _shift(given, now, p, a, b)
+    possible = _related(given, now, q, b, a)
+    _shift(given, now, p, b, a)
+    return possible
+
+
+@_inlined
+def _exchange(given: Given, now: Now, desk: Desk, p: int, q: int, a: int, b: int) -> None:
+    """Put a replica on broker `b` instead of `a`, and another (-1 for none) on `a` instead."""
+    _shift(given, now, p, a, b)
+    _carry(given, now, p, a, b)
+    _removed(desk, p, a)
+    if q >= 0:
+        _shift(given, now, q, b, a)
+        _carry(given, now, q, b, a)
+        _removed(desk, q, b)
+        _appended(desk, q, a)
+    _appended(desk, p, b)
+
+
 @_compiled
 def anneal(
     given: Given,
     now: Now,
+    desk: Desk,
     state: Any,
     steps: int,
     temperature: float,
-    swaps: float,
+    pairs: float,
     homeward: float,
-    window: int,
-    stay: int,
+    rows: int,
+    columns: int,
     safe: bool,
 ) -> Any:
-    """Try some moves and swaps.
+    """Try moves of random replicas, and moves and exchanges between random pairs of brokers.
 
     Parameters
     ----------
     state : (1,) uint64
         State of the random numbers, not 0.
+    steps
+        How many moves and exchanges to try at least.
     temperature
         A step that adds this much to the cost is accepted once in e.
-    swaps, homeward
-        Share of steps that exchange two replicas; and of those that lead back to the start.
-    window, stay
-        For so many steps in a row, replicas are drawn among so many of similar size: those are then
-        in the processor's cache, and exchanges are between replicas of similar size.
+    pairs
+        Share of the draws that are pairs of brokers; the others are moves of one replica.
+    homeward
+        Share of the draws of which the destination is where the replica was at the start.
+    rows, columns
+        How many replicas of the first broker of a pair are tried, each alone and in exchange for so
+        many of the second, at most.
     safe
         Whether the first of two replicas to be exchanged must fit before the second has left.
 
     Returns
     -------
     tuple
-        How much the cost rose, the steps that were scored, the sum of the costs that scored steps
-        add, and how many add any.
+        How much the cost rose, the steps that were tried, those that were scored, the sum of the
+        costs that scored steps add, and how many add any.
     """
     replicas, brokers, half = len(now.at), len(given.receivers), np.uint64(32)
-    low = np.uint64(0xFFFFFFFF)
-    swap, back = np.uint64(swaps * 2.0**32), np.uint64((swaps + homeward) * 2.0**32)
-    risen, scored, added, adding, begin = 0.0, 0, 0.0, 0, 0
-    for step in range(steps):
-        if step % stay == 0:
-            # the smallest and the largest are drawn as often as others
-            begin = _below(_drawn(state) & low, replicas + window) - window
-            begin = min(max(begin, 0), replicas - window)
+    low, both = np.uint64(0xFFFFFFFF), np.uint64(pairs * 2.0**32)
+    back = np.uint64(homeward * 2.0**32)
+    risen, tried, scored, added, adding = 0.0, 0, 0, 0.0, 0
+    hottest = temperature * desk.draws[0]
+    _laid_out(now, desk)
+    while tried < steps:
+        tried += 1
         one, two = _drawn(state), _drawn(state)
-        p, kind = begin + _below(one & low, window), one >> half
-        a, q = now.at[p], -1
-        if kind < swap:
-            q = begin + _below(two & low, window)
-            b = now.at[q]
-            if a == b or not given.may[given.topic[q], a]:
-                continue
-        elif kind < back:
-            b = given.home[p]
-        else:
+        p = _below(one & low, replicas)
+        a = now.at[p]
+        pair = (one >> half) < both
+        b = given.home[p] if (two >> half) < back else a
+        if a == b and (pair or (two >> half) >= back):
             b = given.receivers[_below(two & low, brokers)]
-        if a == b or b < 0 or not given.may[given.topic[p], b]:
+        if a == b or b < 0:
             continue
-        if not _fits(given, now, b, p, -1 if safe else q):
-            continue
-        if q >= 0 and not _fits(given, now, a, q, p):
-            continue
-        scored += 1
-        # a random number above 0
-        threshold = -temperature * math.log(((two >> half) + 0.5) * 2.0**-32)
-        change = _moved(given, p, b) - _moved(given, p, a) - now.cost[a] - now.cost[b]
-        if q >= 0:
-            change += _moved(given, q, a) - _moved(given, q, b)
-        if change > threshold:
-            continue
-        there = _cost(given, now, b, q, p)
-        if change + there > threshold:
-            continue
-        here = _cost(given, now, a, p, q)
-        change += here + there
-        if change > 0:
-            added += change
-            adding += 1
-        if change > threshold or not _related(given, now, p, a, b):
-            continue
-        _shift(given, now, p, a, b)
-        if q >= 0:
-            if not _related(given, now, q, b, a):
-                _shift(given, now, p, b, a)
+        if not pair:
+            full = desk.begin[b] + desk.number[b] == desk.begin[b + 1]
+            if full or not given.may[given.topic[p], b] or not _fits(given, now, p, b):
                 continue
-            _shift(given, now, q, b, a)
-            _carry(given, now, q, b, a)
-        _carry(given, now, p, a, b)
-        now.cost[a], now.cost[b] = here, there
-        risen += change
-    return risen, scored, added, adding
+            scored += 1
+            threshold = temperature * desk.draws[_below(_drawn(state) & low, _DRAWS)]
+            change = _moved(given, p, b) - _moved(given, p, a) - now.cost[a] - now.cost[b]
+            if change > threshold:
+                continue
+            there = _above_with(given, now.excess[b], p)
+            if change + there > threshold:
+                continue
+            here = _above_without(given, now.excess[a], p)
+            change += here + there
+            if change > 0:
+                added += change
+                adding += 1
+            if change <= threshold and _related(given, now, p, a, b):
+                _exchange(given, now, desk, p, -1, a, b)
+                now.cost[a], now.cost[b] = here, there
+                risen += change
+            continue
+        turn = desk.turn[p]
+        for row in range(rows):
+            if row >= desk.number[a]:
+                break
+            turn = turn if turn < desk.begin[a] + desk.number[a] else desk.begin[a]
+            p = desk.replica[turn]
+            turn += 1
+            tried += 1
+            if not given.may[given.topic[p], b]:
+                continue
+            alone = _aimed(given, now, desk, p, a, b)
+            if safe and not alone:
+                continue
+            before = now.cost[a] + now.cost[b] + _moved(given, p, a) - _moved(given, p, b)
+            q: Any = np.int64(-2)
+            change, here, there = 0.0, 0.0, 0.0
+            if alone and desk.begin[b] + desk.number[b] < desk.begin[b + 1]:
+                scored += 1
+                here, there = _above(desk.here), _above(desk.there)
+                change = here + there - before
+                if change > 0:
+                    added += change
+                    adding += 1
+                threshold = temperature * desk.draws[_below(_drawn(state) & low, _DRAWS)]
+                if change <= threshold and _related(given, now, p, a, b):
+                    q = -1
+            others = min(desk.number[b], columns) if q == -2 else 0
+            tried += others
+            i, end = desk.begin[b], desk.begin[b] + desk.number[b]
+            if others > 0:
+                i += _below(two >> half, desk.number[b])
+            for _ in range(others):
+                n = desk.replica[i]
+                i = i + 1 if i + 1 < end else desk.begin[b]
+                leaving = given.home[n] == b
+                # it costs something to leave home
+                if leaving and -before > hottest:
+                    continue
+                coming = given.home[n] == a
+                if not _answers(given, desk, n, 1 if coming else 0, 1 if leaving else 0):
+                    continue
+                if not given.may[given.topic[n], a]:
+                    continue
+                scored += 1
+                threshold = temperature * desk.draws[_below(_drawn(state) & low, _DRAWS)]
+                change = _moved(given, n, a) - _moved(given, n, b) - before
+                if change > threshold:
+                    continue
+                there = _above_without(given, desk.there, n)
+                if change + there > threshold:
+                    continue
+                here = _above_with(given, desk.here, n)
+                change += here + there
+                if change > 0:
+                    added += change
+                    adding += 1
+                if change <= threshold and _both_related(given, now, p, n, a, b):
+                    q = n
+                    break
+            if q == -2:
+                continue
+            _exchange(given, now, desk, p, q, a, b)
+            now.cost[a], now.cost[b] = here, there
+            risen += change
+    return risen, tried, scored, added, adding
 
 
 @_inlined
 def _goes(given: Given, now: Now, n: int, b: int) -> bool:
     """Whether a replica can go to broker `b` at once."""
-    return _fits(given, now, b, n, -1) and _related(given, now, n, now.at[n], b)
+    return _fits(given, now, n, b) and _related(given, now, n, now.at[n], b)
 
 
 @_inlined
@@ -386,7 +594,8 @@ def approach(given: Given, now: Now, target: Any, harmless: bool, way: Way, made
             if a == b or made == len(way.steps) or not _goes(given, now, n, b):
                 continue
             if harmless:
-                change = _cost(given, now, a, n, -1) + _cost(given, now, b, -1, n)
+                change = _above_without(given, now.excess[a], n)
+                change += _above_with(given, now.excess[b], n)
                 change += _moved(given, n, b) - _moved(given, n, a)
                 if change > now.cost[a] + now.cost[b]:
                     continue

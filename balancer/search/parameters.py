@@ -89,14 +89,14 @@ class SearchParameters(BaseModel):
     annealing_part, annealing_warm
         After each part of these steps, such a share of the run, only what safe steps lead to is
         kept. And their first temperature.
-    annealing_swaps, annealing_homeward
-        Share of the steps that exchange two replicas, and of those that lead back to the start.
-    annealing_window, annealing_least_window, annealing_stay
-        For so many steps in a row, replicas are drawn from this share of all, and at least so many,
-        those of similar size, and exchanged with each other: what is read of them stays in the
-        processor's cache.
+    annealing_pairs, annealing_homeward
+        Share of the draws that are pairs of brokers, between which many steps are tried; the others
+        are moves of one replica. And share of the draws that lead a replica back to the start.
+    annealing_rows, annealing_columns
+        How many replicas of the first broker of such a pair are tried, each alone and in exchange
+        for so many of the second: what is read of them stays in the processor's cache.
     annealing_stride
-        Steps at one temperature.
+        Steps at one temperature; not fewer than there are replicas.
     annealing_detours, annealing_looks
         Where replicas wait for each other on the way to what was annealed: stops of random ones on
         other brokers that are tried in a row before those that still wait are left, and how often
@@ -225,11 +225,10 @@ class SearchParameters(BaseModel):
     annealing_levels: Count = 32
     annealing_least_pace: Positive = 0.25
     annealing_thorough: Count = 1_000_000
-    annealing_swaps: Share = 0.5
-    annealing_homeward: Share = 0.35
-    annealing_window: Positive = 0.1
-    annealing_least_window: Count = 1_000
-    annealing_stay: Count = 4_000
+    annealing_pairs: Share = 0.02
+    annealing_homeward: Share = 0.7
+    annealing_rows: Count = 8
+    annealing_columns: Count = 64
     annealing_stride: Count = 20_000
     annealing_detours: Count = 5_000
     annealing_looks: Count = 2_000_000

@@ -225,7 +225,8 @@ def test_only_what_states_its_own_terms_is_annealed() -> None:
 
 
 @pytest.mark.parametrize("safe", [False, True])
-def test_sums_that_are_kept_are_those_of_the_placement(safe: bool) -> None:
+@pytest.mark.parametrize(("rows", "columns"), [(1, 3), (8, 64)])
+def test_sums_that_are_kept_are_those_of_the_placement(rows: int, columns: int, safe: bool) -> None:
     from balancer.search import compiled
 
     p = problem()
@@ -238,9 +239,15 @@ def test_sums_that_are_kept_are_those_of_the_placement(safe: bool) -> None:
     before = compiled.total_cost(arrays, now)
     assert before == pytest.approx(scorer.penalty(scorer.tiers[1]))
     start = now.at.copy()
-    risen, *_ = compiled.anneal(
-        arrays, now, np.ones(1, np.uint64), 20_000, before / 10, 0.4, 0.1, 20, 100, safe
+    desk, state = compiled.new_desk(arrays, s.n_brokers), np.ones(1, np.uint64)
+    risen, tried, *_ = compiled.anneal(
+        arrays, now, desk, state, 100_000, before / 10, 0.2, 0.5, rows, columns, safe
     )
+    assert 100_000 <= tried < 101_000
+    for m, (begin, number) in enumerate(zip(desk.begin, desk.number, strict=False)):
+        listed = desk.replica[begin : begin + number]
+        assert sorted(listed) == np.flatnonzero(now.at == m).tolist()
+        assert (now.at[listed] == m).all()
     away = np.flatnonzero(now.at != start)
     assert len(away) > 5
     scorer.commit(Batch.of(MOVE, mobile[away], 0 * away, now.at[away].astype(np.int64)))
