@@ -42,7 +42,7 @@ class SpreadAcross(Goal):
     """The replicas of each topic are in at least `at_least` groups of brokers.
 
     All replicas of a topic count, of whichever partition. The score of a topic rises with each
-    group that holds a replica of it.
+    group that holds a replica of it. A topic without partitions needs no groups.
 
     Parameters
     ----------
@@ -95,7 +95,9 @@ class SpreadAcross(Goal):
         self._least = self._needed(cluster)
 
     def _needed(self, cluster: Cluster) -> Floats:
-        chosen = matching(self.topics, cluster.snapshot.topics)
+        s = cluster.snapshot
+        there = np.bincount(s.partition_topic, minlength=len(s.topics)) > 0
+        chosen = matching(self.topics, s.topics) & there
         if isinstance(self.at_least, int):
             return np.where(chosen, float(self.at_least), 0.0)
         least = cluster.topic_attribute(self.at_least)

@@ -177,6 +177,8 @@ class TopicLeaderDistribution(_Spread):
 class MinTopicLeaders(Goal):
     """Each broker that may lead leads at least `minimum` partitions of some topics.
 
+    A topic without partitions needs no leaders.
+
     Parameters
     ----------
     topics
@@ -209,8 +211,9 @@ class MinTopicLeaders(Goal):
     def _needed(self, cluster: Cluster) -> Floats:
         chosen = matching(self.topics, cluster.snapshot.topics)
         brokers = max(1, int(cluster.leader_eligible.sum()))
-        even = _partitions(cluster) // brokers
-        return np.where(chosen, self.minimum if self.minimum else even, 0).astype(np.float64)
+        have = _partitions(cluster)
+        least = self.minimum if self.minimum else have // brokers
+        return np.where(chosen & (have > 0), least, 0).astype(np.float64)
 
     def score(self, state: State) -> Any:
         """1 from the minimum on, below it (1 + leaders) / (1 + minimum)."""

@@ -476,7 +476,8 @@ def _split(
 def _used(use: Floats, most: Floats) -> float:
     """The share of a limit that is used, over all brokers that have one."""
     known = np.isfinite(most)
-    return float(use[known].sum() / max(most[known].sum(), 1e-300))
+    total = float(most[known].sum())
+    return float(use[known].sum()) / total if total > 0 else math.inf
 
 
 def _moved(

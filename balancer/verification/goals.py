@@ -348,7 +348,8 @@ def least_leaders(goal: Mapping[str, Any], request: StatedRequest) -> Ints:
     partitions = np.bincount(s.partition_topic, minlength=len(s.topics))
     even = partitions // max(1, int((request.may_lead).sum()))
     least = np.full(len(s.topics), goal["minimum"]) if goal["minimum"] else even
-    return np.where(request.topics(goal["topics"]), least, 0)
+    # a topic without partitions needs no leaders
+    return np.where(request.topics(goal["topics"]) & (partitions > 0), least, 0)
 
 
 def _min_leaders(
@@ -666,7 +667,9 @@ def _spread(
         asked = np.nan_to_num(s.topic_attributes[given])
     else:
         asked = np.full(len(s.topics), float(given))
-    least = np.where(request.topics(goal["topics"]), asked, 0.0)
+    # a topic without partitions needs no groups
+    there = np.bincount(s.partition_topic, minlength=len(s.topics)) > 0
+    least = np.where(request.topics(goal["topics"]) & there, asked, 0.0)
 
     def score(cell: Ints, value: Floats) -> Floats:
         found: Floats = np.minimum(1.0, (1 + value) / (1 + least[cell]))

@@ -19,7 +19,7 @@ from benchmarks.harness.machines import Reassignment, Shape, costs, generate, vi
 from benchmarks.reassignment import goals_of, snapshot_of
 from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.placement import MOVE, Batch, Placement
-from goals import Cluster, Goal, LoadCost, State
+from goals import Cluster, Goal, LoadCost, MoveCost, State
 from goals.terms import Excess, Moved
 
 SHAPE = Shape(8, 60, 3, 1, locations=4, neighborhoods=2, balances=1, dependencies=8)
@@ -133,6 +133,17 @@ def test_what_a_few_moves_mend_takes_few_moves(budget: Budget) -> None:
     assert not plan.unmet
     assert 0 < len(plan) < 20
     assert plan.summary.exhausted is None
+
+
+@pytest.mark.filterwarnings("error")
+def test_brokers_without_any_capacity_are_no_overflow() -> None:
+    s = synthetic_snapshot(
+        brokers=6, partitions=60, racks=3, replication_factor=1, skew=2.0, utilization=0.5
+    )
+    s = replace(s, capacity=0 * s.capacity)
+    plan = Balancer([LoadCost(resource="disk", above=0.5), MoveCost()]).propose(s)
+    assert {u.goal for u in plan.unmet} == {"LoadCost[disk]"}
+    assert check_plan(s, plan.document()).ok
 
 
 def test_a_time_that_is_over_leaves_a_plan() -> None:

@@ -25,6 +25,7 @@ from goals import (
     Cluster,
     Goal,
     GoalError,
+    MinTopicLeaders,
     Near,
     PreferredLeaderRack,
     ReplicaDistribution,
@@ -259,6 +260,39 @@ def test_a_closed_rack_may_keep_what_it_has() -> None:
     reasons = [p.reason for p in spread.infeasibilities(cluster) if "can hold" in p.reason]
     assert len(reasons) == int((held[:, 0] == 0).any())
     assert PreferredLeaderRack(attribute="home").infeasibilities(cluster)
+
+
+@pytest.mark.parametrize(
+    "goal",
+    [
+        SpreadAcross(attribute="zone", hard=True),
+        SpreadAcross(attribute="rack", at_least="zones"),
+        Apart(by="topic", at_most=2),
+        Apart(by="tenant", attribute="rack", at_most=9),
+        Near(attribute="zone"),
+        PreferredLeaderRack(attribute="home"),
+        MinTopicLeaders(topics="topic-20"),
+        MinTopicLeaders(topics=".*", minimum=0),
+    ],
+    ids=lambda g: g.name,
+)
+def test_a_topic_without_partitions_needs_nothing(goal: Goal) -> None:
+    s = tenants(0)
+    more = {"tenant": "tenant-0", "needs": s.topics[0], "home": s.racks[0], "zones": 2.0}
+    known = {
+        name: [x if x == x and x != "" else None for x in values.tolist()]
+        for name, values in s.topic_attributes.items()
+    }
+    s = replace(
+        s,
+        topics=(*s.topics, "topic-20"),
+        topic_attributes={name: [*known[name], value] for name, value in more.items()},
+    )
+    plan = Balancer([goal]).propose(s)
+    assert not plan.unmet
+    assert all(g.met_after for g in plan.goal_results)
+    report = check_plan(s, plan.document())
+    assert report.ok, [str(f) for f in (*report.violations, *report.mismatches)]
 
 
 def test_a_follower_near_its_readers_is_enough_where_goals_say_so() -> None:
