@@ -48,9 +48,6 @@ class Group:
         Time until a change takes effect: consumers start, and the others hear of it.
     blocking
         Whether a rebalance stops all consumers, or only the partitions that move.
-    expected : (P,) float
-        Highest rate of each partition in the next minutes by a model of its history; empty if
-        there is none.
     partition_names, consumer_names
         Names for messages; numbers are used where they are empty.
 
@@ -70,7 +67,6 @@ class Group:
     rebalance_seconds: float = 0.0
     reaction_seconds: float = 0.0
     blocking: bool = True
-    expected: Floats = field(default_factory=_no_floats)
     partition_names: tuple[str, ...] = ()
     consumer_names: tuple[str, ...] = ()
 
@@ -80,7 +76,6 @@ class Group:
             ("rate", False, False),
             ("lag", False, False),
             ("speed", False, True),
-            ("expected", False, True),
             ("capacity", True, False),
         ):
             values = getattr(self, name)

@@ -55,8 +55,6 @@ class RepairPolicy:
         p = self.parameters
         ahead = group.reaction_seconds + group.rebalance_seconds + p.lookahead
         rate = self._forecast.update(group.rate, now, ahead)
-        if len(group.expected):
-            rate = np.maximum(rate, group.expected)
         if self._recent and len(self._recent[0][1]) != len(rate):
             self._recent.clear()
         self._recent.append((now, rate))
