@@ -22,7 +22,8 @@ class _Copies:
     def __init__(self, draft: Draft, movements: int) -> None:
         self.count: list[int] = draft.count.tolist()
         self._keys = [(load, i) for i, load in enumerate(draft.load.tolist())]
-        self._threads: list[int] = draft.state.capacity.tolist()
+        # As numpy divides: integers beyond 2^53 would give other quotients.
+        self._threads: list[float] = draft.state.capacity.astype(np.float64).tolist()
         queue = KafkaInstanceQueue if _followed(draft, movements) else InstanceQueue
         self.queue = queue(self._keys)
 

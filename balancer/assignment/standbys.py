@@ -69,7 +69,7 @@ def _everywhere(draft: Draft, tasks: Ints) -> Ints:
 
 def _least_loaded(draft: Draft, tasks: Ints) -> Ints:
     """(S, C) instances for the standbys of each task, which count for the next task."""
-    count, threads = draft.count.tolist(), draft.state.capacity.tolist()
+    count, threads = draft.count.tolist(), draft.state.capacity.astype(np.float64).tolist()
     queue = [(c / n, i) for i, (c, n) in enumerate(zip(count, threads, strict=True))]
     heapify(queue)
     copies = draft.configs.num_standby_replicas

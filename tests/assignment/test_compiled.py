@@ -121,3 +121,38 @@ def test_without_numba_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(TaskAssignmentError, match=r"No module named 'numba'.*counterpoise\[fast\]"):
         TaskAssignor(compiled=True)
+
+
+def test_capacities_that_no_float_holds() -> None:
+    """Copies per thread are divided in the same way, also where integers are rounded."""
+    rng = np.random.default_rng(3)
+    for _ in range(300):
+        n, tasks = int(rng.integers(2, 12)), int(rng.integers(1, 30))
+        task, instance = (rng.random((tasks, n)) < 0.4).nonzero()
+        state = ApplicationState(
+            instances=tuple(f"i{i:02}" for i in range(n)),
+            capacity=rng.choice([1, 2**53, 2**53 + 1, 2**63 - 1], n),
+            subtopology=np.zeros(tasks, np.int64),
+            partition=np.arange(tasks),
+            stateful=np.ones(tasks, np.bool_),
+            end_offset=np.full(tasks, 2**63 - 1),
+            lag_offset=np.searchsorted(task, np.arange(tasks + 1)),
+            lag_instance=instance,
+            lag=rng.choice([0, 11, 2**53 + 1, 2**63 - 1], len(task)),
+        )
+        assert_same(state, AssignmentConfigs(acceptable_recovery_lag=10, num_standby_replicas=1))
+
+
+def test_without_tasks() -> None:
+    nothing = np.zeros(0, np.int64)
+    state = ApplicationState(
+        instances=("i0",),
+        capacity=np.ones(1, np.int64),
+        subtopology=nothing,
+        partition=nothing,
+        stateful=np.zeros(0, np.bool_),
+        end_offset=nothing,
+        lag_offset=np.zeros(1, np.int64),
+    )
+    for standbys in (0, 2):
+        assert not len(assert_same(state, AssignmentConfigs(num_standby_replicas=standbys)).active)

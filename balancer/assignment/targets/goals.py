@@ -23,6 +23,7 @@ from balancer.engine import Balancer
 from balancer.planning.plan import Plan
 from balancer.problem.operation import Operation
 from balancer.search.scorer import Scorer
+from balancer.strategies import load_strategy, with_search_parameters
 from cluster_model.placement import Placement
 from cluster_model.snapshot import SMALLEST, Floats, Ints, Snapshot
 from goals import Cluster, Goal, ResourceCapacity, UsageDistribution
@@ -33,6 +34,10 @@ _ROUNDING = 1e-9
 PROFILE = "stateful-tasks"
 # The limit of the measured load where tasks alone exceed the profile's.
 _FULLEST = f"ResourceCapacity[{LOAD}]"
+# If the fullest instance is more than this share above what is certain to be necessary, the search
+# is made again, with so many times the rounds of improvement.
+_EVEN = 0.05
+_LONGER = 4
 # Digits of a penalty; what differs beyond them is rounding.
 _DIGITS = 9
 
@@ -90,6 +95,8 @@ class GoalTargets:
         application = application_snapshot(state, configs)
         balancer = self._limited(state, application.snapshot)
         plan = self._plan(balancer, application.snapshot, configs)
+        if self._widens and not _is_even(plan):
+            plan = self._plan(_searching_longer(balancer), application.snapshot, configs)
         there = np.argsort(application.task)
         start = Placement(plan.snapshot, plan.placement.slots)
         now, then = (_leaders_first(p, there) for p in (start, plan.placement))
@@ -199,6 +206,27 @@ def least_fullest(load: Floats, capacity: Floats) -> float:
         for k, n in enumerate(range(1, len(load) + 1, len(capacity))):
             least = max(least, float(summed[n] - summed[n - k - 1]) / most)
     return least
+
+
+def _is_even(plan: Plan) -> bool:
+    """Whether no instance carries much more measured load than is certain to be necessary."""
+    s = plan.snapshot
+    if LOAD not in s.resources:
+        return True
+    r = s.resources.index(LOAD)
+    load, capacity = s.leader_load[:, r], s.capacity[:, r]
+    leaders = [held[0] for held in _leaders_first(plan.placement, np.arange(len(load)))]
+    carried = np.bincount(leaders, load, len(capacity))
+    return bool((carried <= (1 + _EVEN) * least_fullest(load, capacity) * capacity).all())
+
+
+def _searching_longer(balancer: Balancer) -> Balancer:
+    """The balancer with more rounds of improvement."""
+    found = copy(balancer)
+    rounds = _LONGER * balancer.search.improvement_rounds
+    search = balancer.search.model_copy(update={"improvement_rounds": rounds})
+    found.strategy = with_search_parameters(load_strategy("goals"), search)
+    return found
 
 
 def _over_capacity(assignment: TaskAssignment) -> Iterator[UnmetGoal]:
