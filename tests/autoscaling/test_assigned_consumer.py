@@ -178,6 +178,52 @@ def test_a_loop_that_is_stopped_has_processed_all(kafka: Kafka) -> None:
     assert kafka.commits[-1] == 6
 
 
+class Refused(NamedTuple):
+    """An error of the client, of a partition or of all."""
+
+    of: tuple[str, int] | None
+
+    def topic(self) -> str | None:
+        return self.of and self.of[0]
+
+    def partition(self) -> int | None:
+        return self.of and self.of[1]
+
+    def error(self) -> KafkaError:
+        return KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+
+@pytest.mark.parametrize("of", [("orders", 0), None])
+def test_an_error_that_concerns_what_is_read_ends_the_consumer(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch, of: tuple[str, int] | None
+) -> None:
+    refuse_from(5, Refused(of), monkeypatch)
+    with (
+        AssignedConsumer("localhost:9092", "g", "a-1") as consumer,
+        pytest.raises(AutoscalingError, match="consumer a-1: Broker: Topic authorization failed"),
+    ):
+        read(consumer, lambda: False)
+
+
+def test_a_late_error_of_a_partition_that_was_given_up_ends_nothing(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse_from(5, Refused(("orders", 1)), monkeypatch)
+    with AssignedConsumer("localhost:9092", "g", "a-1") as consumer:
+        assert len(read(consumer, lambda: kafka.commits[-1:] == [10])) == 10
+
+
+def refuse_from(calls: int, error: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the client report an error beside its records from so many calls on."""
+    consume, count = Client.consume, iter(range(10**9))
+
+    def refusing(client: Client, most: int, timeout: float) -> list[Any]:
+        found: list[Any] = list(consume(client, most, timeout))
+        return [*found, error] if client.position and next(count) >= calls else found
+
+    monkeypatch.setattr(Client, "consume", refusing)
+
+
 def read(consumer: AssignedConsumer, enough: Callable[[], bool]) -> list[int]:
     """Offsets until there is enough."""
     found: list[int] = []

@@ -363,9 +363,17 @@ class AssignedConsumer:
         for record in self._consumer.consume(self._settings.batch, timeout):
             error = record.error()
             if error is not None:
-                self._refuse(error)
+                # An error of a partition that was given up may come late.
+                if self._concerns(record):
+                    self._refuse(error)
             elif (record.topic(), record.partition()) in self._reading:
                 self._buffer.append(record)
+
+    def _concerns(self, record: Any) -> bool:
+        """Whether an error is of a partition that is read, or of the consumer as a whole."""
+        partition = record.partition()
+        whole = record.topic() is None or partition is None or partition < 0
+        return whole or (record.topic(), partition) in self._reading
 
     def _wait(self) -> None:
         self._news.wait(_SLICE)
