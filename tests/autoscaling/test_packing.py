@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
@@ -313,23 +314,31 @@ def test_the_papers_heuristics_reproduce_its_table(delta: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("delta", [15, 25])
-def test_all_heuristics_reproduce_the_table_on_streams_as_long_as_the_papers(delta: int) -> None:
-    """From 15 on single streams differ little: by half a point of CBS and 3 % of Rscore.
+@pytest.mark.parametrize(("delta", "seeds"), [(15, (3, 4, 5)), (25, (3,))])
+def test_all_heuristics_reproduce_the_table_on_streams_as_long_as_the_papers(
+    delta: int, seeds: Sequence[int]
+) -> None:
+    """From 15 on streams differ little: the mean of three by half a point of CBS, 3 % of Rscore.
 
     Heuristics that take items in random order differ more in what they move. Next Fit Decreasing
     moves less than published, for an unknown reason.
     """
-    stream = write_speeds(200, 500, delta, seed=3)
     published = pack_pareto.published(delta)
-    runs = {name: pack_pareto.followed(pack_pareto.subject(name), stream) for name in published}
-    fewest = np.min([run.bins for run in runs.values()], axis=0)
+    saved: dict[str, list[float]] = {name: [] for name in published}
+    moved: dict[str, list[float]] = {name: [] for name in published}
+    for seed in seeds:
+        stream = write_speeds(200, 500, delta, seed=seed)
+        runs = {name: pack_pareto.followed(pack_pareto.subject(name), stream) for name in published}
+        fewest = np.min([run.bins for run in runs.values()], axis=0)
+        for name, run in runs.items():
+            saved[name].append(float(((run.bins - fewest) / fewest).mean()))
+            moved[name].append(run.rscore)
     for name, (cbs, rscore) in published.items():
-        found = ((runs[name].bins - fewest) / fewest).mean()
         random_order = name in ("nf", "ff", "bf", "wf")
-        assert found == pytest.approx(cbs, abs=0.01 if name == "nf" else 0.006), name
+        assert np.mean(saved[name]) == pytest.approx(cbs, abs=0.01 if name == "nf" else 0.006), name
         if name != "nfd":
-            assert runs[name].rscore == pytest.approx(rscore, rel=0.05 if random_order else 0.03)
+            allowed = 0.05 if random_order else 0.03
+            assert np.mean(moved[name]) == pytest.approx(rscore, rel=allowed), name
 
 
 def test_first_fit_takes_the_bin_with_the_lowest_number() -> None:

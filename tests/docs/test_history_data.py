@@ -12,7 +12,7 @@ from pydantic import BaseModel
 pytest.importorskip("pyspark")
 from pyspark.sql import types as t
 
-from balancer.backtest.tables import BACKTEST_TABLES
+from balancer.backtest.tables import tables
 from cluster_model.history import schema
 from cluster_model.history.columns import ColumnMapping, MetricSource, factor_of
 from cluster_model.history.exposition import PageOptions
@@ -23,7 +23,7 @@ from metrics_reporter.prometheus_query import QueryOptions
 
 PAGE = Path(__file__).parents[2] / "docs" / "history-data.md"
 TEXT = PAGE.read_text(encoding="utf-8")
-OUTPUTS = (REPLICA_LOADS, BROKER_LOADS, FORECASTS, FORECAST_ERRORS, *BACKTEST_TABLES)
+OUTPUTS = (REPLICA_LOADS, BROKER_LOADS, FORECASTS, FORECAST_ERRORS, *tables())
 MODELS: dict[str, type[BaseModel]] = {
     "columns.yaml": ColumnMapping,
     "queries.yaml": QueryOptions,

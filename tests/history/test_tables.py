@@ -16,7 +16,7 @@ from balancer.backtest.growth import ResourceGrowth
 from balancer.backtest.judge import WindowFigures
 from balancer.backtest.replay import Event
 from balancer.backtest.result import BacktestResult, DecidedRound, JudgedWindow
-from balancer.backtest.tables import BACKTEST_TABLES, write_advice
+from balancer.backtest.tables import tables, write_advice
 from cluster_model import synthetic_snapshot
 from cluster_model.history.errors import HistoryError
 from cluster_model.history.forecast import Forecast, ForecastError
@@ -112,7 +112,7 @@ def test_advice_and_its_backtest_are_read_back(spark: SparkSession, tmp_path: Pa
     for _ in range(2):
         write_advice(writer, advice, KEY)
     read: dict[str, list[Any]] = {}
-    for table in BACKTEST_TABLES:
+    for table in tables():
         frame = spark.read.parquet(f"{tmp_path}/out/{table.name}")
         assert set(frame.columns) == set(table.schema.names)
         read[table.name] = frame.collect()
