@@ -61,9 +61,12 @@ def test_directories_that_hold_something_else(spark: SparkSession, tmp_path: Pat
     metadata = MetadataTables.of(spark, [MetadataLog.of(snapshot(1))])
     with pytest.raises(InputError, match="'letters' found in the directory"):
         prepare(records_frame(spark, []), metadata, tmp_path)
-    words = ["history", "prepare", "a", "b", "-o", "c", "--metadata", "d"]
+    save_snapshot(snapshot(1), tmp_path / "d.json")
+    places = [str(tmp_path / name) for name in ("a", "b", "c", "d.json")]
+    words = ["history", "prepare", *places[:2], "-o", places[2], "--metadata", places[3]]
     result = CliRunner().invoke(app, words)
-    assert (result.exit_code, "2 archives found, one expected" in result.stderr) == (2, True)
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert f"archive {places[0]}: no directory 'messages' found in it" in result.stderr
 
 
 def test_two_runs_into_one_place_do_not_mix(spark: SparkSession, tmp_path: Path) -> None:
