@@ -116,7 +116,7 @@ def open_records(
     from cluster_model.history.schema import CLUSTER
 
     if format == "archive":
-        # Topics number their partitions alike; records are told apart by them.
+        # Each topic numbers its partitions from 0, and records are identified by partition.
         place = F.col("source_partition")
         archives = (
             read_archive(spark, path, clusters=[cluster]).withColumn(

@@ -490,7 +490,7 @@ class Controller:
             known(findings=len(findings))
         self.metrics.saw(findings, self._detectors.goals.balancedness, self._detectors.failures)
         # A paused controller has no vote, and proposes like one without an election. The look may
-        # have taken long: whoever has lost the vote meanwhile starts nothing.
+        # have taken long: a controller that has lost the vote meanwhile starts nothing.
         judging = self._paused or (acting and self._vote.acting)
         self._events.found(self._dated(findings), self._shown(now), notify=judging)
         if self.work is not None:

@@ -493,7 +493,7 @@ def test_partitions_that_ranges_never_part_ask_for_no_more_consumers() -> None:
 def test_names_that_a_terminal_would_obey_are_quoted(
     kafka: Kafka, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever may join the group chooses its client id."""
+    """A member of the group may choose any client id."""
     kafka.members, kafka.static, kafka.client = {"a": [0, 1, 2]}, False, "x\x1b[2J\nfailed: [red]y"
     observer = KafkaObserver(kafka.connect, "shop", ["orders"], Working(1.0), clock=clock)
     with pytest.raises(NotYetError, match="being measured"):
