@@ -714,8 +714,8 @@ class Controller:
             reported += f"; without {too_large}"
         if cut:
             reported += (
-                f"; cut at {proposals.share(unit)} (max_share_per_cycle), the rest is for the "
-                "next cycles"
+                f"; cut at {proposals.share(unit)} (max_share_per_cycle), the next cycle "
+                "continues if what is left is worth a plan"
             )
         if self._balancer.strict and (missing := inapplicable(self._balancer.goals, snapshot)):
             facts["goals_left_out"] = missing

@@ -358,9 +358,9 @@ class Settings(_Part):
         Replicas that a plan may bring to any one broker, or rack, and that may leave it.
     max_share_per_cycle
         Largest share of the cluster's bytes that one plan may copy because of measured loads
-        (a rebalance, or emptying a slow broker). The rest follows in the next cycle, without
-        the detector's cooldown. Healing, draining and missing replicas are not limited. 1
-        switches it off.
+        (a rebalance, or emptying a slow broker). The next cycle continues, without the detector's
+        cooldown, if goals are still short by more than `trivial`. Healing, draining and
+        missing replicas are not limited. 1 switches it off.
     stop_timeout
         Seconds that an execution may take to end after being asked to.
     silence_timeout

@@ -291,7 +291,7 @@ def test_a_cycle_moves_its_share_and_the_next_one_goes_on() -> None:
     assert max(shares) <= 0.12
     assert sum(p.summary.cost for p in stage.executor.plans) > 0.5 * total
     first = next(d for d in stage.controller.decisions if d.kind == "started")
-    assert "cut at 12 % of the cluster's bytes (max_share_per_cycle), the rest is for" in (
+    assert "cut at 12 % of the cluster's bytes (max_share_per_cycle), the next cycle continues" in (
         first.reason
     )
     assert first.facts["cap"]["share"] == 0.12
