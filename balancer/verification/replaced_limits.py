@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import floor
+from typing import Any
 
+import numpy as np
+
+from balancer.verification.goals import TOLERANCE, limits
 from balancer.verification.own_code import cluster_of
 from balancer.verification.relaxed import used_limits
 from balancer.verification.replay import Replay
+from balancer.verification.replicas import ReplicaTable, contribution, sums
 from balancer.verification.report import Fault
-from cluster_model.scopes import BROKER
+from balancer.verification.stated_request import StatedRequest
+from cluster_model.snapshot import Floats
 from goals.capacity import Ceiling
-from goals.infeasibility import lacks_room
 
 # The most by which a limit may be above the least feasible one, as a share; as much again if that
 # is enough for what is on brokers that are being emptied.
@@ -36,23 +41,50 @@ def _room_faults(replay: Replay) -> Iterator[Fault]:
     if replay.base is not replay.start:
         # replicas that are new need room as well
         return
-    used, began = used_limits(replay.plan), cluster_of(replay.start, request)
-    ended = cluster_of(replay.now, request)
-    for name, goal in replay.stated.objects.items():
-        if name in replay.stated.foreign or not (isinstance(goal, Ceiling) and goal.hard):
+    used = used_limits(replay.plan)
+    for goal in replay.stated.known:
+        name, own = goal["name"], replay.stated.objects.get(goal["name"])
+        if name in replay.stated.foreign or not (isinstance(own, Ceiling) and own.hard):
             continue
-        if goal.scope != BROKER:
+        if (limit := used.get(name)) is not None:
+            goal = {**goal, limit.parameter: limit.used}
+        scope, column, most = _limits(goal, request)
+        if scope != "broker":
             continue
-        lead, follow = began.placement.contribution(goal.column)
+        lead, follow = contribution(request.snapshot, column)
         if (lead < follow).any():
             continue
-        limit = used.get(name)
-        if limit is not None:
-            goal = goal.model_copy(update={limit.parameter: limit.used})
-        before, after = (goal.prepared(c).needed_room(c) for c in (began, ended))
-        if lacks_room(*after) and not lacks_room(*before):
+        before, after = (
+            _excess(table, request, column, most) for table in (replay.start, replay.now)
+        )
+        if after > 0 >= before:
             text = f"{name}: no placement keeps its limit any more after the last step"
             yield Fault("relaxed", text)
+
+
+def _limits(goal: Mapping[str, Any], request: StatedRequest) -> tuple[str, str, Floats]:
+    """Scope, column and (cells,) limits of a ceiling; a scope without a name if it is unknown."""
+    if goal["goal"] == "TransientCapacity":
+        most = request.capacity(goal["resource"]) * goal["limit"]
+        return "broker", f"load.{goal['resource']}", np.where(request.draining, np.inf, most)
+    return limits(goal, request) or ("", "", np.zeros(0))
+
+
+def _excess(table: ReplicaTable, request: StatedRequest, column: str, most: Floats) -> float:
+    """By how much the least possible load is more than fits, at least 0 within rounding.
+
+    Leadership can change: brokers that receive nothing keep their replicas in the heaviest role
+    that they may have there, as far as their limit allows; the others carry the rest.
+    """
+    lead, follow = contribution(table.snapshot, column)
+    may_lead = table.leads | request.may_lead[table.broker]
+    heavier = np.where(may_lead, np.maximum(lead, follow)[table.partition], follow[table.partition])
+    there = sums(table.broker, heavier, len(most))
+    kept = np.minimum(there, most)[~request.eligible].sum()
+    everything = (lead + (table.factor - 1) * follow)[table.factor > 0].sum()
+    needed, room = float(everything - kept), float(most[request.eligible].sum())
+    excess = needed - room
+    return excess if excess > TOLERANCE * (needed + room) else 0.0
 
 
 def _replaced_faults(replay: Replay) -> Iterator[Fault]:
