@@ -11,11 +11,13 @@ from balancer_cases import assert_sound, by_hand
 
 from balancer import Balancer, Operation, Plan
 from balancer.planning.why_not import end_of
+from balancer.verification.checker import check_plan
 from benchmarks.small import small_cluster
 from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.snapshot import BrokerState, Floats, Ints
 from goals import (
     Goal,
+    OnlineReplicas,
     RackAwareness,
     ReplicaCapacity,
     ReplicaDistribution,
@@ -50,6 +52,15 @@ def test_a_dead_broker_leaves_room_for_what_exceeds_a_limit() -> None:
     (unmet,) = plan.unmet
     assert unmet.goal == "OnlineReplicas"
     assert "4 by the total room within ReplicaCapacity" in unmet.reason
+
+
+def test_the_checker_finds_room_that_is_used_up() -> None:
+    kept = one_too_many()
+    emptied = Balancer([OnlineReplicas()]).propose(kept.snapshot).document().actions
+    report = check_plan(kept.snapshot, kept.document().model_copy(update={"actions": emptied}))
+    assert "ReplicaCapacity: no placement keeps its limit any more after the last step" in [
+        fault.text for fault in report.mismatches
+    ]
 
 
 def test_a_plan_that_was_read_says_so_too() -> None:
