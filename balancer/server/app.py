@@ -23,6 +23,7 @@ from balancer.server.errors import RequestError
 from balancer.server.events import Events
 from balancer.server.guards import Guards
 from balancer.server.metrics import Measured, ServerMetrics
+from balancer.server.models import Refusal
 from balancer.server.page import files
 from balancer.server.refusals import refused
 from balancer.server.service import Service
@@ -31,6 +32,23 @@ from cluster_model.errors import InputError
 from metrics_reporter.documents import shown
 
 log = logging.getLogger("counterpoise.server")
+# What any request may be answered with instead; docs/server.md explains them.
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Refusal, "description": what}
+    for status, what in (
+        (400, "It can be read in two ways, or names something that does not exist."),
+        (401, "No credentials, or wrong or expired ones."),
+        (403, "The role does not suffice, or the page of another site has sent it."),
+        (404, "What the path names does not exist."),
+        (408, "The body did not arrive in time."),
+        (409, "It cannot be done in the present state."),
+        (413, "The body is too large."),
+        (421, "The host is not one of this server's names."),
+        (422, "A parameter or the body is not as described."),
+        (429, "Too many requests, or too many plans of one client."),
+        (503, "Too many plans or listeners, or the cluster has not been read yet."),
+    )
+}
 
 
 def create_app(
@@ -83,7 +101,7 @@ def _application() -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    v1 = APIRouter(prefix="/api/v1")
+    v1 = APIRouter(prefix="/api/v1", responses=_REFUSALS)
     for part in (cluster, proposals, executions):
         v1.include_router(part.router)
 
@@ -160,7 +178,8 @@ def _add_error_answers(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     def http_error(request: Request, error: HTTPException) -> Response:
         sentence = f"{request.method} {shown(request.scope['path'])}: {error.detail}"
-        return refused(request, error.status_code, sentence)
+        # A method that is not allowed names those that are.
+        return refused(request, error.status_code, sentence, error.headers)
 
     @app.exception_handler(Exception)
     def unexpected(request: Request, error: Exception) -> Response:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from server_cases import Served, served
+from server_cases import Served, planned, served
 
 from balancer.planning.traffic import traffic
 from balancer.problem.operation import Operation
@@ -102,7 +102,7 @@ def test_new_copies_are_sent_by_the_leader_and_not_by_a_dead_broker(
 def test_a_what_if_may_leave_out_the_brokers(running: tuple[Served, httpx.Client]) -> None:
     _, client = running
     asked = {"hypothesis": {"add_brokers": 1}, "brokers": False}
-    result = client.post("/api/v1/what-if?wait=60", json=asked).json()["result"]
+    result = planned(client, "/api/v1/what-if", asked)["result"]
     assert result["before"] == result["after"] == []
     assert result["columns"]["cpu"]["after"]["worst_ratio"] > 0
     assert result["cluster"] == "with 1 more broker in rack rack-0"

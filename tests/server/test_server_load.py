@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from server_cases import Served, served
+from server_cases import Served, planned, served
 
 READS = [
     "state",
@@ -90,7 +90,7 @@ def test_mixed_requests_while_an_execution_runs(tmp_path: Path, requests: int) -
         found.client() as client,
     ):
         found.executor.may_end.clear()
-        job = client.post("/api/v1/proposals?wait=60", json={}).json()
+        job = planned(client, "/api/v1/proposals", {})
         path = f"/api/v1/proposals/{job['proposal']}"
         digest = client.get(path).json()["digest"]
         client.post(f"{path}/approve", json={"digest": digest})
