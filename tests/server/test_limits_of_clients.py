@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from server_cases import Served, served
+from server_cases import Served, after, served
 
 from balancer.inspection.load import ClusterLoad
-from balancer.server import server
+from balancer.server import server, service
 from balancer.server.settings import Role
 
 # Each has a token like their name.
@@ -283,6 +283,31 @@ def test_the_list_of_brokers_is_made_once_for_a_look(
         found.controller.step()
         assert ask()[0]["figures"] != first[0]["figures"]
         assert len(found.service._brokers) == 1
+
+
+def test_a_plan_is_compared_with_a_look_once_for_all_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    for name in ("changes_since", "traffic"):
+        compare = getattr(service, name)
+
+        def counted(*given: Any, name: str = name, compare: Any = compare) -> Any:
+            made.append(name)
+            return compare(*given)
+
+        monkeypatch.setattr(service, name, counted)
+    with served(tmp_path, run=False) as found, found.client() as client:
+        path = f"/api/v1/proposals/{client.get('/api/v1/proposals').json()[0]['id']}"
+        for _ in range(2):
+            assert client.get(f"{path}/changes").json() == []
+            assert client.get(f"{path}/traffic").json()["brokers"]
+        assert sorted(made) == ["changes_since", "traffic"]
+        assert client.get("/api/v1/proposals/none/changes").status_code == 404
+        plan = found.service.document(path.rpartition("/")[2])
+        found.model.cluster = after(plan, found.model.cluster)
+        found.controller.step()
+        assert client.get(f"{path}/changes").json() != []
 
 
 def test_more_connections_than_are_served_do_not_take_all_files(tmp_path: Path) -> None:
