@@ -11,6 +11,8 @@ from fastapi import APIRouter, FastAPI, Header, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
+from starlette.types import Scope
 
 from balancer.approval import ApprovalError
 from balancer.server.access import Access
@@ -32,6 +34,7 @@ from cluster_model.errors import InputError
 from metrics_reporter.documents import shown
 
 log = logging.getLogger("counterpoise.server")
+_METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 # What any request may be answered with instead; docs/server.md explains them.
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": Refusal, "description": what}
@@ -153,6 +156,15 @@ def _application() -> FastAPI:
     return app
 
 
+def _methods(app: FastAPI, scope: Scope) -> list[str]:
+    """The methods of a path; the framework's own answer names those of its first route only."""
+    return [
+        method
+        for method in _METHODS
+        if any(r.matches({**scope, "method": method})[0] is Match.FULL for r in app.routes)
+    ]
+
+
 def _add_error_answers(app: FastAPI) -> None:
     """Answer every error with one sentence."""
 
@@ -178,8 +190,10 @@ def _add_error_answers(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     def http_error(request: Request, error: HTTPException) -> Response:
         sentence = f"{request.method} {shown(request.scope['path'])}: {error.detail}"
-        # A method that is not allowed names those that are.
-        return refused(request, error.status_code, sentence, error.headers)
+        headers = dict(error.headers or {})
+        if error.status_code == 405:
+            headers["Allow"] = ", ".join(_methods(app, request.scope))
+        return refused(request, error.status_code, sentence, headers)
 
     @app.exception_handler(Exception)
     def unexpected(request: Request, error: Exception) -> Response:

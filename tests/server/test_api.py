@@ -233,9 +233,15 @@ def test_bad_requests_get_one_sentence(
 def test_a_method_that_is_not_allowed_names_the_others(
     running: tuple[Served, httpx.Client],
 ) -> None:
-    for path in ("/api/v1/cluster", "/health/live", "/metrics"):
-        answer = running[1].post(path)
-        assert (answer.status_code, answer.headers["allow"]) == (405, "GET")
+    for path, methods in (
+        ("/api/v1/cluster", "GET"),
+        ("/health/live", "GET"),
+        ("/metrics", "GET"),
+        ("/api/v1/proposals", "GET, POST"),
+        ("/api/v1/jobs/1", "DELETE, GET"),
+    ):
+        answer = running[1].put(path)
+        assert (answer.status_code, answer.headers["allow"]) == (405, methods)
 
 
 def test_every_refusal_is_described_as_it_is() -> None:
