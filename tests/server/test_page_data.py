@@ -32,14 +32,14 @@ def test_a_column_has_the_figures_of_the_brokers(running: tuple[Served, httpx.Cl
         names = ("amount", "of_capacity", "fair_shares")
         assert {name: column[name][at] for name in names} == figure
     assert column["states"] == {}
-    assert client.get("/api/v1/cluster/columns/disks").status_code == 400
+    assert client.get("/api/v1/cluster/columns/disks").status_code == 404
 
 
 def test_one_broker_is_that_of_the_list(running: tuple[Served, httpx.Client]) -> None:
     _, client = running
     third = next(b for b in client.get("/api/v1/cluster/brokers").json() if b["broker"] == 3)
     assert client.get("/api/v1/cluster/brokers/3").json() == third
-    assert client.get("/api/v1/cluster/brokers/33").status_code == 400
+    assert client.get("/api/v1/cluster/brokers/33").status_code == 404
 
 
 def test_a_broker_that_is_dead_is_said_to_be(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ class Clients:
     "requests", [800, pytest.param(10_000, marks=pytest.mark.slow)], ids=["quick", "full"]
 )
 def test_mixed_requests_while_an_execution_runs(tmp_path: Path, requests: int) -> None:
-    access = {"rates": {"requests": 1e6, "changes": 1e6}, "idle_timeout": 2}
+    access = {"rates": {"requests": 1e6, "changes": 1e6}, "idle_timeout": 30}
     with (
         served(tmp_path, access=access, settings={"interval": 1.0}) as found,
         found.client() as client,
@@ -125,7 +125,7 @@ def follower(found: Served) -> socket.socket:
     return connection
 
 
-def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
