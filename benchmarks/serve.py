@@ -42,7 +42,7 @@ _MIXED = 10_000
 _VIEWER = {"Authorization": "Bearer viewer"}
 _EXPIRED = "2020-01-01T00:00:00Z"
 _ROOT = Path(__file__).parents[1]
-_START_SECONDS = 30.0
+_START_SECONDS = 120.0
 # Listeners have received everything if they receive nothing for so long.
 _QUIET_SECONDS = 1.0
 

@@ -86,14 +86,22 @@ def _broker_id(value: Any) -> Any:
 
 
 def number_not_truth(model: type[BaseModel], field: str | None, value: Any) -> Any:
-    """For a validator of all fields: rejects `true` as a number.
+    """For a validator of all fields: rejects `true` as a number, also in a list or as a value.
 
     Raises
     ------
     ValueError
         For a boolean in a field that takes none.
     """
-    if isinstance(value, bool) and "bool" not in str(model.model_fields[field or ""].annotation):
+    annotation = str(model.model_fields[field or ""].annotation)
+    if "bool" in annotation or "Any" in annotation:
+        return value
+    held: Iterable[Any] = (value,)
+    if isinstance(value, list | tuple | set | frozenset):
+        held = value
+    elif isinstance(value, Mapping) and "dict[" in annotation:
+        held = value.values()
+    if any(isinstance(one, bool) for one in held):
         raise ValueError("another kind of value expected")
     return value
 

@@ -94,8 +94,10 @@ def validated(
             text = f", option {field}: none found, a value expected"
         else:
             reason = first["msg"].removeprefix("Value error, ")
-            found = "" if hide else f"{shown(first['input'])} found; "
-            text = f", option {field}: {found}{reason[:1].lower()}{reason[1:]}"
+            # A problem of several options together has no field.
+            found = "" if hide or not field else f"{shown(first['input'])} found; "
+            option = f", option {field}" if field else ""
+            text = f"{option}: {found}{reason[:1].lower()}{reason[1:]}"
         raise error(f"{what}{text}") from None
 
 

@@ -16,7 +16,6 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, SpinnerColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from balancer.cli.files import plan_from
@@ -30,6 +29,7 @@ from balancer.cli.terminal import (
     Console,
     check_outputs,
     out,
+    progress_columns,
     say,
     working,
 )
@@ -275,12 +275,7 @@ def _watched(
     """Work in a separate thread, so that a signal can stop it cleanly."""
     console = Console(stderr=True)
     lines = _Lines()
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.fields[left]}", markup=False),
-    )
+    columns = progress_columns(console)
     with (
         _signals() as signals,
         ThreadPoolExecutor(1) as pool,

@@ -19,8 +19,18 @@ from typing import Annotated, Any, Protocol
 import typer
 from rich.console import Console as RichConsole
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.segment import Segment
+from rich.table import Column
+from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 from balancer.cli import narrow_help
@@ -35,6 +45,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON."
 # Maximum seconds that an option accepts, a month: longer waits count as endless.
 LONGEST = 30 * 86_400.0
 _LONGEST = 2000
+# Characters of a terminal from which a line of progress has a bar.
+_WIDTH_WITH_BAR = 120
 # Seconds of a phase before its speed tells anything.
 _TELLING = 0.5
 # Errors that typer itself raises about options, independent of the library it is built on.
@@ -231,6 +243,33 @@ class TimeLeft:
         return f"about {period(passed * (total - done) / made)} left"
 
 
+class _Description(TextColumn):
+    """What is done; cut off where a terminal is too narrow, so that the times are not."""
+
+    def render(self, task: Task) -> Text:
+        """The description of a task, in one line."""
+        text = super().render(task)
+        text.no_wrap, text.overflow = True, "ellipsis"
+        return text
+
+
+def progress_columns(console: RichConsole, *times: ProgressColumn) -> list[ProgressColumn]:
+    """What a line of progress shows; the time left is the field ``left`` of its task.
+
+    Parameters
+    ----------
+    console
+        Where it is shown: a narrow one has no room for a bar.
+    times
+        Columns before the time left.
+    """
+    # Only columns that may wrap are made narrower.
+    description = _Description("{task.description}", markup=False, table_column=Column())
+    bar = [BarColumn()] if console.width >= _WIDTH_WITH_BAR else []
+    left = TextColumn("{task.fields[left]}", markup=False)
+    return [SpinnerColumn(), description, *bar, *times, left]
+
+
 @contextmanager
 def working(
     what: str, limit: float | None = None, every: float | None = None
@@ -250,13 +289,7 @@ def working(
         for no lines.
     """
     console = Console(stderr=True)
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}", markup=False),
-    )
+    columns = progress_columns(console, TimeElapsedColumn())
     time_left = TimeLeft(limit)
     logged = time.monotonic()
     with Progress(

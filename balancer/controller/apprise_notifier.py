@@ -9,13 +9,13 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from balancer.controller.protocols import DeliveryError
 from balancer.controller.redact import Redactor, address_parts
-from metrics_reporter.quantities import WithDuration
+from metrics_reporter.quantities import WithBytes, WithDuration
 
 Event = Literal[
     "proposed", "started", "executed", "stopping", "recovered", "error", "finding", "over"
@@ -23,12 +23,6 @@ Event = Literal[
 # Kinds of events by what they mean to a person; any other is information.
 _KINDS = {"error": "failure", "finding": "warning", "over": "success"}
 _PROGRAM = Path(__file__).with_name("apprise_delivery.py")
-# Address space of the process that delivers: with ten addresses Apprise takes 200 MB of it.
-_MEMORY = 2**29
-# Seconds until its process must have opened the addresses.
-_START_SECONDS = 60.0
-# Remarks of services that an error quotes.
-_REMARKS = 3
 
 
 class AppriseNotifier(BaseModel):
@@ -46,6 +40,12 @@ class AppriseNotifier(BaseModel):
         Kinds of events to send, such as ``[error, finding, over]``; None sends all.
     timeout
         Seconds that the delivery of an event may take, with all repetitions.
+    start_timeout
+        Seconds that the process may take to start and to open the addresses.
+    memory
+        Bytes of address space of the process; with ten addresses, Apprise takes 200 MB.
+    remarks
+        What services say about a failure: how many of these remarks the log quotes.
     """
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
@@ -54,22 +54,24 @@ class AppriseNotifier(BaseModel):
     urls: Annotated[tuple[str, ...], Field(min_length=1, repr=False)]
     events: frozenset[Event] | None = None
     timeout: Annotated[float, WithDuration, Field(ge=1, le=3600)] = 60.0
+    start_timeout: Annotated[float, WithDuration, Field(ge=1, le=3600)] = 60.0
+    memory: Annotated[float, WithBytes, Field(ge=2e8, le=1e12)] = 2.0**29
+    remarks: Annotated[int, Field(ge=0, le=100)] = 3
     _process: _Delivery | None = PrivateAttr(None)
 
-    @field_validator("urls")
-    @classmethod
-    def _known(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+    @model_validator(mode="after")
+    def _known(self) -> Self:
         if importlib.util.find_spec("apprise") is None:
             raise ValueError("needs the package apprise: pip install 'counterpoise[notifications]'")
         try:
-            delivery = _Delivery(urls, _START_SECONDS)
+            delivery = self._delivery()
         except (OSError, ValueError) as error:
             raise ValueError(f"Apprise cannot be started ({type(error).__name__})") from None
         delivery.close()
         if delivery.unknown:
             # Without the address itself, which may contain a secret.
-            raise ValueError(f"number {delivery.unknown[0]} is no address that Apprise knows")
-        return urls
+            raise ValueError(f"urls: number {delivery.unknown[0]} is no address that Apprise knows")
+        return self
 
     def send(self, event: Mapping[str, Any]) -> None:
         """Send an event to every address.
@@ -86,7 +88,7 @@ class AppriseNotifier(BaseModel):
             if self._process is not None and self._process.ended:
                 self.close()
             if self._process is None:
-                self._process = _Delivery(self.urls, self.timeout)
+                self._process = self._delivery()
             answer = self._process.deliver(
                 body=str(event.get("text")),
                 title=f"Counterpoise: {kind}",
@@ -99,7 +101,7 @@ class AppriseNotifier(BaseModel):
             self.close()
             raise DeliveryError(f"not every address has accepted it within {self.timeout:g} s")
         if not answer["sent"]:
-            said = answer["said"][:_REMARKS]
+            said = answer["said"][: self.remarks]
             hide = Redactor({f"secret.{i}": p for i, p in enumerate(address_parts(self.urls))})
             raise DeliveryError(hide("; ".join(said)) or "not every address has accepted it")
 
@@ -109,6 +111,14 @@ class AppriseNotifier(BaseModel):
             self._process.close()
             self._process = None
 
+    def _delivery(self) -> _Delivery:
+        return _Delivery(
+            urls=self.urls,
+            start=self.start_timeout,
+            seconds=self.timeout,
+            memory=int(self.memory),
+        )
+
 
 class _Delivery:
     """A process that delivers through Apprise.
@@ -117,8 +127,12 @@ class _Delivery:
     ----------
     urls
         The addresses.
+    start
+        Seconds until it ends if it has not opened the addresses.
     seconds
-        Until it ends if it has not delivered an event.
+        Seconds until it ends if it has not delivered an event.
+    memory
+        Bytes of its address space.
 
     Attributes
     ----------
@@ -126,7 +140,7 @@ class _Delivery:
         Which of the addresses Apprise does not know, from 1.
     """
 
-    def __init__(self, urls: tuple[str, ...], seconds: float) -> None:
+    def __init__(self, *, urls: tuple[str, ...], start: float, seconds: float, memory: int) -> None:
         # Its own session: Ctrl-C must not end it before the last events are sent. -P: no module
         # of the working directory or of this folder may take the place of another.
         self._process = subprocess.Popen(
@@ -141,14 +155,7 @@ class _Delivery:
             start_new_session=True,
         )
         try:
-            opened = self._ask(
-                {
-                    "urls": urls,
-                    "start": _START_SECONDS,
-                    "seconds": seconds,
-                    "memory": _MEMORY,
-                }
-            )
+            opened = self._ask({"urls": urls, "start": start, "seconds": seconds, "memory": memory})
             if opened is None:
                 raise OSError("the process has ended")
         except (OSError, ValueError):

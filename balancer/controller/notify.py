@@ -6,6 +6,7 @@ import base64
 import logging
 import queue
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping
@@ -18,6 +19,7 @@ from balancer.controller.plugins import NOTIFIERS
 from balancer.controller.protocols import DeliveryError, Notifier, NotifierPlugin
 from balancer.controller.settings import Webhook
 from metrics_reporter.documents import json_text
+from metrics_reporter.quantities import plural
 
 log = logging.getLogger("counterpoise.notify")
 _WAITING = 1000
@@ -58,7 +60,8 @@ class BackgroundNotifier:
     """Delivers events from its own thread; if the queue is full, the oldest are dropped.
 
     An event that cannot be delivered is logged and counted, and the next one follows. If a
-    delivery hangs, events wait behind it, and the controller continues.
+    delivery hangs, events wait behind it, and the controller continues. The log says when events
+    are dropped, and the receiver learns how many are missing, as an event of the kind ``error``.
 
     Parameters
     ----------
@@ -76,6 +79,8 @@ class BackgroundNotifier:
     def __init__(self, name: str, sender: NotifierPlugin | None = None) -> None:
         self.name = name
         self.delivered = self.failed = self.dropped = 0
+        # Dropped events that the receiver has been told of.
+        self._told = 0
         self._sender = sender
         self._queue: queue.Queue[Mapping[str, Any] | None] = queue.Queue(_WAITING)
         self._closing = threading.Event()
@@ -89,11 +94,7 @@ class BackgroundNotifier:
                 self._queue.put_nowait(event)
                 return
             except queue.Full:
-                try:
-                    self._queue.get_nowait()
-                    self.dropped += 1
-                except queue.Empty:
-                    continue
+                self._drop()
 
     def counts(self) -> dict[str, int]:
         """Numbers of events by delivery result."""
@@ -114,27 +115,54 @@ class BackgroundNotifier:
         try:
             self._queue.put_nowait(None)
         except queue.Full:
-            self._queue.get_nowait()
-            self.dropped += 1
+            self._drop()
             self._queue.put_nowait(None)
+
+    def _drop(self) -> None:
+        """Take the oldest event from the queue."""
+        try:
+            self._queue.get_nowait()
+        except queue.Empty:
+            return
+        if self.dropped == self._told:
+            log.error("%s: %d events wait; the oldest are dropped", self.name, _WAITING)
+        self.dropped += 1
 
     def _run(self) -> None:
         while (event := self._queue.get()) is not None:
-            try:
-                delivered = self._deliver(event)
-            except DeliveryError as error:
-                delivered = False
-                log.error("%s: an event was not delivered: %s", self.name, error)
-            # Even an attempt to end the process is only a failed delivery.
-            except BaseException as error:
-                delivered = False
-                # The message may contain a secret of the receiver's address.
-                log.error("%s: an event was not delivered (%s)", self.name, type(error).__name__)
-                log.debug("notifier %s", self.name, exc_info=True)
-            if delivered:
-                self.delivered += 1
-            else:
-                self.failed += 1
+            self._send(event)
+            # Not after each event: that would take half of the deliveries.
+            if self._queue.empty() or self.dropped - self._told >= _WAITING:
+                self._tell()
+        self._tell()
+        self._close_sender()
+
+    def _send(self, event: Mapping[str, Any]) -> None:
+        try:
+            delivered = self._deliver(event)
+        except DeliveryError as error:
+            delivered = False
+            log.error("%s: an event was not delivered: %s", self.name, error)
+        # Even an attempt to end the process is only a failed delivery.
+        except BaseException as error:
+            delivered = False
+            # The message may contain a secret of the receiver's address.
+            log.error("%s: an event was not delivered (%s)", self.name, type(error).__name__)
+            log.debug("notifier %s", self.name, exc_info=True)
+        if delivered:
+            self.delivered += 1
+        else:
+            self.failed += 1
+
+    def _tell(self) -> None:
+        """Tell the receiver how many events it has not been sent."""
+        missing = self.dropped - self._told
+        if missing:
+            self._told += missing
+            text = f"{plural(missing, 'older event')} not sent: more came than could be delivered"
+            self._send({"event": "error", "time": time.time(), "text": text})
+
+    def _close_sender(self) -> None:
         close = getattr(self._sender, "close", None)
         if callable(close):
             try:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from cluster_model.errors import InputError
 from cluster_model.snapshot import Ints, Snapshot
+from metrics_reporter.documents import number_not_truth
 
 
 class BudgetError(InputError):
@@ -34,6 +37,11 @@ class Budget(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth(cls, value: Any, info: ValidationInfo) -> Any:
+        return number_not_truth(cls, info.field_name, value)
 
     moves: int | None = Field(default=None, ge=0)
     cost: float | None = Field(default=None, ge=0, allow_inf_nan=False)

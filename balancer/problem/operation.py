@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from cluster_model.errors import InputError
+from metrics_reporter.documents import number_not_truth
 
 
 class OperationError(InputError):
@@ -69,3 +70,8 @@ class Operation(BaseModel):
     destinations: tuple[int | str, ...] | None = None
     acceptable_lag: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     options: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth(cls, value: Any, info: ValidationInfo) -> Any:
+        return number_not_truth(cls, info.field_name, value)

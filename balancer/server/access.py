@@ -6,7 +6,6 @@ import base64
 import binascii
 import hashlib
 import hmac
-import ipaddress
 import os
 import threading
 import time
@@ -15,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from balancer.server.addresses import client_network, is_within
 from balancer.server.settings import ANONYMOUS, RESERVED, ROLES, Role, ServerSettings
 
 _LONGEST_NAME = 200
@@ -52,8 +52,8 @@ class Actor:
 
     @property
     def client(self) -> str:
-        """Whom limits apply to: the name, or the address of requests without credentials."""
-        return self.address if self.name == ANONYMOUS else self.name
+        """Whom limits apply to: the name, or where requests without credentials are from."""
+        return client_network(self.address) if self.name == ANONYMOUS else self.name
 
     def may(self, role: Role) -> bool:
         """Whether the role includes another one."""
@@ -190,7 +190,7 @@ class Access:
                     self._known[self._mark(name, password)] = user.password
                     while len(self._known) > _REMEMBERED:
                         self._known.popitem(last=False)
-                    if attempt in (failures := self._failures.get(address, [])):
+                    if attempt in (failures := self._failures.get(client_network(address), [])):
                         failures.remove(attempt)
                 return Actor(name, user.role)
         raise AccessError(_WRONG)
@@ -200,7 +200,7 @@ class Access:
         if proxy is None:
             return None
         name = headers.get(proxy.user_header.lower(), "").strip()
-        if not name or not _within(address, proxy.addresses):
+        if not name or not is_within(address, proxy.addresses):
             return None
         if name in RESERVED or len(name) > _LONGEST_NAME or not name.isprintable():
             raise AccessError("this user name cannot be used")
@@ -225,6 +225,7 @@ class Access:
 
     def _attempt(self, address: str) -> float:
         """Count a failure of an address, and refuse it if there were too many; returns its time."""
+        address = client_network(address)
         now, most = time.monotonic(), self._settings.rates.failures
         with self._lock:
             recent = [t for t in self._failures.get(address, []) if now - t < _MINUTE]
@@ -251,11 +252,3 @@ def _password(encoded: str) -> tuple[str, str] | None:
         return None
     name, separator, password = text.partition(":")
     return (name, password) if separator else None
-
-
-def _within(address: str, networks: tuple[str, ...]) -> bool:
-    try:
-        found = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    return any(found in ipaddress.ip_network(network) for network in networks)

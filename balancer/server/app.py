@@ -11,6 +11,8 @@ from fastapi import APIRouter, FastAPI, Header, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
+from starlette.types import Scope
 
 from balancer.approval import ApprovalError
 from balancer.server.access import Access
@@ -23,6 +25,7 @@ from balancer.server.errors import RequestError
 from balancer.server.events import Events
 from balancer.server.guards import Guards
 from balancer.server.metrics import Measured, ServerMetrics
+from balancer.server.models import Refusal
 from balancer.server.page import files
 from balancer.server.refusals import refused
 from balancer.server.service import Service
@@ -31,6 +34,24 @@ from cluster_model.errors import InputError
 from metrics_reporter.documents import shown
 
 log = logging.getLogger("counterpoise.server")
+_METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
+# What any request may be answered with instead; docs/server.md explains them.
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Refusal, "description": what}
+    for status, what in (
+        (400, "It can be read in two ways, or names something that does not exist."),
+        (401, "No credentials, or wrong or expired ones."),
+        (403, "The role does not suffice, or the page of another site has sent it."),
+        (404, "What the path names does not exist."),
+        (408, "The body did not arrive in time."),
+        (409, "It cannot be done in the present state."),
+        (413, "The body is too large."),
+        (421, "The host is not one of this server's names."),
+        (422, "A parameter or the body is not as described."),
+        (429, "Too many requests, or too many plans of one client."),
+        (503, "Too many plans or listeners, or the cluster has not been read yet."),
+    )
+}
 
 
 def create_app(
@@ -83,7 +104,7 @@ def _application() -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    v1 = APIRouter(prefix="/api/v1")
+    v1 = APIRouter(prefix="/api/v1", responses=_REFUSALS)
     for part in (cluster, proposals, executions):
         v1.include_router(part.router)
 
@@ -135,6 +156,15 @@ def _application() -> FastAPI:
     return app
 
 
+def _methods(app: FastAPI, scope: Scope) -> list[str]:
+    """The methods of a path; the framework's own answer names those of its first route only."""
+    return [
+        method
+        for method in _METHODS
+        if any(r.matches({**scope, "method": method})[0] is Match.FULL for r in app.routes)
+    ]
+
+
 def _add_error_answers(app: FastAPI) -> None:
     """Answer every error with one sentence."""
 
@@ -160,7 +190,10 @@ def _add_error_answers(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     def http_error(request: Request, error: HTTPException) -> Response:
         sentence = f"{request.method} {shown(request.scope['path'])}: {error.detail}"
-        return refused(request, error.status_code, sentence)
+        headers = dict(error.headers or {})
+        if error.status_code == 405:
+            headers["Allow"] = ", ".join(_methods(app, request.scope))
+        return refused(request, error.status_code, sentence, headers)
 
     @app.exception_handler(Exception)
     def unexpected(request: Request, error: Exception) -> Response:

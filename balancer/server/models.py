@@ -4,15 +4,33 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from balancer.approval import KeptProposal
 from balancer.problem.budget import Budget
 from balancer.problem.operation import Operation
+from metrics_reporter.documents import number_not_truth
 
 
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth(cls, value: Any, info: ValidationInfo) -> Any:
+        return number_not_truth(cls, info.field_name, value)
+
+
+class Refusal(_Model):
+    """Why a request is refused.
+
+    Parameters
+    ----------
+    error
+        One sentence.
+    """
+
+    error: str
 
 
 class Hypothesis(_Model):

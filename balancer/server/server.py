@@ -18,6 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from balancer.approval import KeptProposal
 from balancer.controller import Decision
 from balancer.server.access import Access
+from balancer.server.addresses import client_network, is_within
 from balancer.server.app import create_app
 from balancer.server.errors import ServerError
 from balancer.server.events import Events
@@ -90,7 +91,7 @@ class Server:
             failing=lambda: self._failing,
         )
         self._service = service
-        self._socket = _listening(host, port, settings.connections + _REFUSED)
+        self._socket = _listening(host, port, settings)
         tls: dict[str, Any] = {}
         if settings.tls is not None:
             tls = {"ssl_certfile": settings.tls.certificate, "ssl_keyfile": settings.tls.key}
@@ -179,13 +180,18 @@ class Server:
 class _Listening(socket.socket):
     """Accepts a limited number of connections at once, and closes others at once.
 
-    Each takes an open file of the process, which needs some for Kafka and the journal.
+    Each takes an open file of the process, which needs some for Kafka and the journal. One
+    address must not take all of them, even by connections that send nothing.
     """
 
-    def __init__(self, *kind: int, most: int) -> None:
+    def __init__(self, *kind: int, settings: ServerSettings) -> None:
         super().__init__(*kind)
-        self._most = most
-        self._accepted: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._most = settings.connections + _REFUSED
+        self._most_of_one = settings.connections_per_address
+        self._proxies = () if settings.proxy is None else settings.proxy.addresses
+        self._accepted: weakref.WeakKeyDictionary[socket.socket, str] = weakref.WeakKeyDictionary()
+        # Whether it has been logged since there was no connection too many.
+        self._said = False
 
     def accept(self) -> tuple[socket.socket, Any]:
         """The next connection.
@@ -196,20 +202,30 @@ class _Listening(socket.socket):
             If there were too many; asyncio then tries again.
         """
         connection, address = super().accept()
-        if sum(other.fileno() >= 0 for other in self._accepted) >= self._most:
+        client = client_network(address[0])
+        held = [own for other, own in self._accepted.items() if other.fileno() >= 0]
+        too_many = held.count(client) >= self._most_of_one and not is_within(
+            address[0], self._proxies
+        )
+        if too_many or len(held) >= self._most:
             connection.close()
+            if not self._said:
+                whose = f"from {client} " if too_many else ""
+                log.warning("connections %sare closed: there are too many", whose)
+                self._said = True
             raise ConnectionAbortedError
-        self._accepted.add(connection)
+        self._said = self._said and len(held) > self._most_of_one // 2
+        self._accepted[connection] = client
         return connection, address
 
 
-def _listening(host: str, port: int, connections: int) -> socket.socket:
+def _listening(host: str, port: int, settings: ServerSettings) -> socket.socket:
     named = f"cannot listen on {host_and_port(host, port)}"
     try:
         family, kind, number, _, where = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        found = _Listening(family, kind, number, most=connections)
+        found = _Listening(family, kind, number, settings=settings)
     except (OSError, UnicodeError, OverflowError) as error:
         why = getattr(error, "strerror", None) or error
         raise ServerError(f"{named}: {why}") from None

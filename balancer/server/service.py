@@ -7,7 +7,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import TypeAdapter
@@ -51,8 +51,9 @@ from metrics_reporter.quantities import plural
 _ENDS = 4
 # Plans whose numbers of actions by broker are kept.
 _COUNTS = 100
-# Lists of brokers that are kept as they were written.
+# Lists of brokers that are kept as they were written, and comparisons of plans with the cluster.
 _ANSWERS = 8
+Compared = TypeVar("Compared")
 _BROKERS = TypeAdapter(list[BrokerLoad])
 
 
@@ -98,6 +99,9 @@ class Service:
         self._brokers: OrderedDict[tuple[ClusterLoad, str | None, int], bytes] = OrderedDict()
         self._plans: OrderedDict[str, Plan] = OrderedDict()
         self._counts: OrderedDict[str, Counter[str]] = OrderedDict()
+        self._comparing = threading.Lock()
+        self._compared_with: Snapshot | None = None
+        self._comparisons: OrderedDict[tuple[str, str], Any] = OrderedDict()
 
     def close(self) -> None:
         """End planning for clients."""
@@ -304,11 +308,11 @@ class Service:
 
     def changes(self, identity: str) -> list[str]:
         """What has changed in the cluster since a proposal was made."""
-        return changes_since(self.document(identity), self.view().snapshot)
+        return self._compared("changes", identity, changes_since)
 
     def traffic(self, identity: str) -> Traffic:
         """What carrying out the plan of a proposal copies, by broker."""
-        return traffic(self.document(identity), self.view().snapshot)
+        return self._compared("traffic", identity, traffic)
 
     def proposals_with(self, broker: str, limit: int) -> list[BrokerProposal]:
         """Those of the last `limit` proposals that have actions with a broker, the newest first."""
@@ -322,6 +326,27 @@ class Service:
             if broker in counts:
                 found.append(BrokerProposal(proposal=kept, actions=counts[broker]))
         return found
+
+    def _compared(
+        self, what: str, identity: str, compare: Callable[[PlanDocument, Snapshot], Compared]
+    ) -> Compared:
+        """What a plan and the last look give, made once for all clients.
+
+        With a million actions that takes seconds, and whoever has a proposal on the screen asks.
+        """
+        kept = self.controller.approvals.store.get(identity)
+        with self._comparing:
+            snapshot = self.view().snapshot
+            if self._compared_with is not snapshot:
+                self._compared_with = snapshot
+                self._comparisons.clear()
+            found: Compared | None = self._comparisons.get((what, kept.digest))
+            if found is None:
+                found = compare(self.document(kept.id), snapshot)
+                self._comparisons[what, kept.digest] = found
+                while len(self._comparisons) > _ANSWERS:
+                    self._comparisons.popitem(last=False)
+            return found
 
     def _actions_by_broker(self, kept: KeptProposal) -> Mapping[str, int]:
         with self._lock:

@@ -8,11 +8,23 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from balancer.approval.approvals import CONTROLLER
 from balancer.server.errors import ServerError
-from metrics_reporter.documents import DocumentError, first_problem, read_document
+from metrics_reporter.documents import (
+    DocumentError,
+    first_problem,
+    number_not_truth,
+    read_document,
+)
 from metrics_reporter.quantities import WithBytes, WithDuration
 from metrics_reporter.tls import Tls
 
@@ -28,6 +40,11 @@ _SECRET = ("users", "tokens", "tls")
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth(cls, value: Any, info: ValidationInfo) -> Any:
+        return number_not_truth(cls, info.field_name, value)
 
 
 class User(_Part):
@@ -164,6 +181,9 @@ class ServerSettings(_Part):
         send the next request.
     connections
         Connections served at once.
+    connections_per_address
+        Connections of one address (of one network of 64 bits, with IPv6); further ones are
+        closed. Addresses of `proxy` may have all of them.
     listeners
         Clients that follow events at once.
     planning_queue
@@ -184,6 +204,7 @@ class ServerSettings(_Part):
     max_body: Annotated[float, WithBytes, Field(gt=0)] = 1e6
     idle_timeout: Annotated[float, WithDuration, Field(gt=0, le=3600)] = 10.0
     connections: Annotated[int, Field(ge=1)] = 500
+    connections_per_address: Annotated[int, Field(ge=1)] = 250
     listeners: Annotated[int, Field(ge=1)] = 200
     planning_queue: Annotated[int, Field(ge=1)] = 5
     plans_per_client: Annotated[int, Field(ge=1)] = 3

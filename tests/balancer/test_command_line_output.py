@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import typer
 from rich.console import RenderableType
+from rich.progress import Progress, TimeElapsedColumn
 from typer.testing import CliRunner, Result
 
 from balancer import Balancer
@@ -18,7 +19,7 @@ from balancer.backtest import BacktestResult
 from balancer.cli.app import app
 from balancer.cli.history_backtest import table
 from balancer.cli.history_snapshot import costs, errors
-from balancer.cli.terminal import Console, TimeLeft
+from balancer.cli.terminal import Console, TimeLeft, progress_columns
 from cluster_model import save_snapshot, synthetic_snapshot
 from cluster_model.history.cpu import CpuClass, CpuModel
 from cluster_model.history.forecast import ForecastError
@@ -239,3 +240,16 @@ def test_the_order_of_a_plan_reports_how_many_actions_have_their_place() -> None
     assert reported[0][0] == 0
     assert [done for done, _ in reported] == sorted(done for done, _ in reported)
     assert reported[-1] == (len(plan), len(plan))
+
+
+@pytest.mark.parametrize("width", [60, 80, 119, 120, 200])
+def test_times_of_a_line_of_progress_are_whole(width: int) -> None:
+    console = Console(width=width, file=io.StringIO(), force_terminal=True, color_system=None)
+    bar = Progress(*progress_columns(console, TimeElapsedColumn()), console=console)
+    what = "balancing: tier 1, best so far 8 of 16 goals met, 19,903 actions"
+    bar.add_task(what, total=10, completed=4, left="about 12 s left")
+    with console.capture() as shown:
+        console.print(bar.get_renderable())
+    (line,) = shown.get().rstrip().splitlines()
+    assert line.endswith("0:00:00 about 12 s left")
+    assert "balancing: tier 1, best so far" in line

@@ -139,7 +139,7 @@ def test_a_refusal_is_counted_and_no_secret_is_logged(
         ({"urls": []}, "urls"),
         (
             {"urls": [f"nonsense://{SECRET}"]},
-            "option urls: number 1 is no address that Apprise knows",
+            "notifier apprise: urls: number 1 is no address that Apprise knows",
         ),
         ({"urls": ["json://localhost"], "event": ["error"]}, "event"),
         ({"urls": ["json://localhost"], "events": ["eror"]}, "option events.0: input should be"),
@@ -236,9 +236,25 @@ def test_nothing_of_the_text_is_markup(received: Received) -> None:
     assert body["message"].replace("&nbsp;", " ") == "rack &lt;img src=x&gt; &amp; co"
 
 
+def test_the_process_keeps_to_the_options(received: Received) -> None:
+    """Address space, and how much of what services say is quoted, are options."""
+    received.status = 403
+    urls = tuple(f"{received.url}/{n}" for n in range(3))
+    with (
+        closing(AppriseNotifier(urls=urls, memory=4e8, remarks=1)) as notifier,
+        pytest.raises(DeliveryError) as caught,
+    ):
+        notifier.send({"event": "error", "text": "x"})
+    assert "error=403" in str(caught.value)
+    assert "; " not in str(caught.value)
+    options = {"urls": [received.url], "memory": "1MB"}
+    with pytest.raises(SettingsError, match="option memory: input should be greater than"):
+        as_settings({"notifiers": [{"name": "apprise", "options": options}]})
+
+
 def test_what_apprise_logs_does_not_leave_its_process(capfd: pytest.CaptureFixture[str]) -> None:
     urls = ["json://localhost", f"slack://{SECRET}/{SECRET}/{SECRET}"]
     with pytest.raises(SettingsError) as caught:
         as_settings({"notifiers": [{"name": "apprise", "options": {"urls": urls}}]})
-    assert "option urls: number 2 is no address that Apprise knows" in str(caught.value)
+    assert "notifier apprise: urls: number 2 is no address that Apprise knows" in str(caught.value)
     assert "".join(capfd.readouterr()) == ""

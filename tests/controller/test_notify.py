@@ -130,14 +130,20 @@ def test_a_receiver_that_hangs_holds_nobody_up(receiver: Receiver) -> None:
     notifier.close()
 
 
-def test_a_full_queue_loses_its_oldest_events(receiver: Receiver) -> None:
+def test_a_full_queue_loses_its_oldest_events_and_says_so(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
     receiver.answers = [0]
     notifier = WebhookNotifier(receiver.webhook(timeout=30.0))
     for n in range(1500):
         notifier({"event": str(n)})
     assert 400 < notifier.dropped <= 500
+    assert caplog.text.count("webhook: 1000 events wait; the oldest are dropped") == 1
     receiver.pause.set()
-    _until(lambda: bool(receiver.bodies) and receiver.bodies[-1]["event"] == "1499")
+    _until(lambda: bool(receiver.bodies) and receiver.bodies[-1]["event"] == "error")
+    assert receiver.bodies[-2]["event"] == "1499"
+    told = receiver.bodies[-1]["text"]
+    assert told == f"{notifier.dropped} older events not sent: more came than could be delivered"
     notifier.close()
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 from kafka_cases import Assignment, create_topic, produce
 from real_kafka import KafkaCluster
 
@@ -46,8 +46,11 @@ def sample(kafka: KafkaCluster) -> Iterator[Path]:
     for topic, replicas in TOPICS.items():
         produce(kafka, topic, dict.fromkeys(replicas, _FILLED))
     stop = threading.Event()
-    writer = threading.Thread(target=_write, args=(kafka, stop), daemon=True)
-    writer.start()
+    traffic = [
+        threading.Thread(target=each, args=(kafka, stop), daemon=True) for each in (_write, _read)
+    ]
+    for thread in traffic:
+        thread.start()
     reporter = subprocess.Popen(_reporter(kafka), stderr=subprocess.DEVNULL)
     try:
         yield capacities
@@ -55,7 +58,8 @@ def sample(kafka: KafkaCluster) -> Iterator[Path]:
         stop.set()
         reporter.terminate()
         reporter.wait()
-        writer.join()
+        for thread in traffic:
+            thread.join()
 
 
 def _write(kafka: KafkaCluster, stop: threading.Event) -> None:
@@ -68,6 +72,21 @@ def _write(kafka: KafkaCluster, stop: threading.Event) -> None:
             producer.produce(topic, b"x" * 1024, partition=partition)
         producer.flush(10)
     producer.purge()
+
+
+def _read(kafka: KafkaCluster, stop: threading.Event) -> None:
+    """Consume what is written: without it, who looks at the cluster is its only reader.
+
+    Then a look would multiply the bytes out, which nothing else confirms, and make Kafka create
+    the topic of the groups' offsets, which is not measured for a window.
+    """
+    consumer = Consumer(
+        {"bootstrap.servers": kafka.bootstrap, "group.id": "sample", "log_level": 0}
+    )
+    consumer.subscribe(list(TOPICS))
+    while not stop.is_set():
+        consumer.consume(1000, 1.0)
+    consumer.close()
 
 
 def _reporter(kafka: KafkaCluster) -> list[str]:

@@ -30,7 +30,7 @@ from cluster_model.kafka import KafkaSourceError, admin_client, read_cluster
 from cluster_model.live import simulated_source
 from metrics_reporter import Reporter
 
-TIMEOUT = 180.0
+TIMEOUT = 300.0
 SESSION = 6.0
 CAPACITY = {"default": {"disk": 1e12}}
 SETTINGS: dict[str, Any] = {
@@ -74,7 +74,7 @@ class Running:
         if found is None:
             assert self.process.poll() is None, self.log.read_text()
             return None
-        with urllib.request.urlopen(f"http://{found[1]}/{name}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{found[1]}/{name}", timeout=60) as answer:
             return str(answer.read().decode())
 
     def state(self) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def _once(
         path = directory / f"{option.strip('-')}.yaml"
         path.write_text(yaml.safe_dump(content))
         arguments += [option, str(path)]
-    done = CliRunner().invoke(app, [*arguments, "--timeout", "30"])
+    done = CliRunner().invoke(app, [*arguments, "--timeout", "120"])
     assert done.exit_code in (0, 1), done.output
     decision: dict[str, Any] = json.loads(done.stdout)
     return decision

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import httpx
@@ -13,10 +14,10 @@ AXE = Path(__file__).parent / "axe" / "axe.min.js"
 
 def until_ready(client: httpx.Client) -> None:
     """Wait until the cluster has been read."""
-    for _ in range(600):
-        if client.get("/health/ready").status_code == 200:
-            return
-    raise AssertionError("the cluster was not read in time")
+    deadline = time.monotonic() + 120
+    while client.get("/health/ready").status_code != 200:
+        assert time.monotonic() < deadline, "the cluster was not read in time"
+        time.sleep(0.05)
 
 
 def click(page: Tab, label: str) -> None:

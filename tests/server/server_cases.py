@@ -123,7 +123,22 @@ class Served:
 
     def client(self, **options: Any) -> httpx.Client:
         """A client; close it."""
-        return httpx.Client(base_url=self.server.url, timeout=60.0, **options)
+        return httpx.Client(base_url=self.server.url, timeout=300.0, **options)
+
+
+def planned(client: httpx.Client, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """The job that a request has started, once it is over, however long that takes."""
+    answer = client.post(path, json=body)
+    assert answer.status_code == 202, answer.text
+    return ended(client, answer.json())
+
+
+def ended(client: httpx.Client, job: Mapping[str, Any]) -> dict[str, Any]:
+    """A job once it is over."""
+    found = dict(job)
+    while found["state"] in ("waiting", "running"):
+        found = client.get(f"/api/v1/jobs/{job['id']}?wait=10").json()
+    return found
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from server_cases import Served, served
+from server_cases import Served, ended, planned, served
 
 from balancer.server.app import description
 
@@ -23,7 +23,7 @@ def running(tmp_path: Path) -> Iterator[tuple[Served, httpx.Client]]:
         yield found, client
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
+def wait_for(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -36,7 +36,7 @@ def test_what_is_approved_is_executed(running: tuple[Served, httpx.Client], tmp_
     own = wait_for(lambda: client.get("/api/v1/proposals").json())
     assert own[0]["by"] == "controller"
     assert not found.executor.executed
-    job = client.post("/api/v1/proposals?wait=30", json={"reason": "tonight"}).json()
+    job = planned(client, "/api/v1/proposals", {"reason": "tonight"})
     assert job["state"] == "done", job
     path = f"/api/v1/proposals/{job['proposal']}"
     kept = client.get(path).json()
@@ -63,7 +63,7 @@ def test_what_is_approved_is_executed(running: tuple[Served, httpx.Client], tmp_
 
 def test_a_changed_cluster_executes_nothing(running: tuple[Served, httpx.Client]) -> None:
     found, client = running
-    job = client.post("/api/v1/proposals?wait=30", json={}).json()
+    job = planned(client, "/api/v1/proposals", {})
     path = f"/api/v1/proposals/{job['proposal']}"
     kept = client.get(path).json()
     action = client.get(f"{path}/actions?limit=1").json()["actions"][0]
@@ -94,7 +94,7 @@ def test_an_execution_is_paused_adjusted_resumed_and_stopped(
 ) -> None:
     found, client = running
     found.executor.may_end.clear()
-    job = client.post("/api/v1/proposals?wait=30", json={}).json()
+    job = planned(client, "/api/v1/proposals", {})
     path = f"/api/v1/proposals/{job['proposal']}"
     kept = client.get(path).json()
     client.post(f"{path}/approve", json={"digest": kept["digest"]})
@@ -156,16 +156,12 @@ def test_who_comes_back_gets_the_events_that_were_missed(tmp_path: Path) -> None
 def test_what_if_and_why_not(running: tuple[Served, httpx.Client]) -> None:
     found, client = running
     asked = {"hypothesis": {"add_brokers": 2}, "operation": {"kind": "rebalance"}}
-    job = client.post("/api/v1/what-if?wait=30", json=asked).json()
+    job = planned(client, "/api/v1/what-if", asked)
     assert len(job["result"]["after"]) == 8
-    lost = client.post(
-        "/api/v1/what-if?wait=30", json={"hypothesis": {"lose_racks": ["nowhere"]}}
-    ).json()
+    lost = planned(client, "/api/v1/what-if", {"hypothesis": {"lose_racks": ["nowhere"]}})
     assert "rack" in lost["error"]
     topic = found.model.cluster.topics[0]
-    answer = client.post(
-        "/api/v1/why-not?wait=30", json={"partition": f"{topic}-0", "broker": 1}
-    ).json()
+    answer = planned(client, "/api/v1/why-not", {"partition": f"{topic}-0", "broker": 1})
     assert answer["state"] == "done", answer
 
 
@@ -204,6 +200,17 @@ def test_every_view_answers(running: tuple[Served, httpx.Client], path: str) -> 
         ("GET", "/api/v1/nothing", None, 404),
         ("GET", "/api/v1/cluster/brokers?sort=dist", None, 400),
         ("GET", "/api/v1/cluster/partitions?broker=99", None, 400),
+        ("GET", "/api/v1/cluster/brokers/99", None, 404),
+        ("GET", "/api/v1/cluster/brokers/99/proposals", None, 404),
+        ("GET", "/api/v1/cluster/columns/dist", None, 404),
+        ("DELETE", "/api/v1/cluster", None, 405),
+        ("POST", "/api/v1/proposals", {"budget": {"moves": False}}, 422),
+        ("POST", "/api/v1/proposals", {"operation": {"brokers": [True]}}, 422),
+        ("POST", "/api/v1/proposals", {"operation": {"replication_factor": {"a": True}}}, 422),
+        ("POST", "/api/v1/what-if", {"hypothesis": {"add_brokers": True}}, 422),
+        ("POST", "/api/v1/what-if", {"hypothesis": {"lose_brokers": [True]}}, 422),
+        ("POST", "/api/v1/why-not", {"partition": "a-0", "broker": False}, 422),
+        ("PATCH", "/api/v1/execution/limits", {"throttle": True}, 422),
         ("POST", "/api/v1/proposals", {"operation": {"kind": "no"}}, 202),
         ("POST", "/api/v1/proposals", {"goals": "/etc/passwd"}, 202),
         ("POST", "/api/v1/proposals", {"bogus": 1}, 422),
@@ -216,11 +223,38 @@ def test_bad_requests_get_one_sentence(
     answer = running[1].request(method, path, json=body)
     assert answer.status_code == status, answer.text
     if status == 202:
-        job = running[1].get(f"/api/v1/jobs/{answer.json()['id']}?wait=30").json()
+        job = ended(running[1], answer.json())
         assert job["state"] == "failed"
         assert job["error"]
     else:
         assert set(answer.json()) == {"error"}
+
+
+def test_a_method_that_is_not_allowed_names_the_others(
+    running: tuple[Served, httpx.Client],
+) -> None:
+    for path, methods in (
+        ("/api/v1/cluster", "GET"),
+        ("/health/live", "GET"),
+        ("/metrics", "GET"),
+        ("/api/v1/proposals", "GET, POST"),
+        ("/api/v1/jobs/1", "DELETE, GET"),
+    ):
+        answer = running[1].put(path)
+        assert (answer.status_code, answer.headers["allow"]) == (405, methods)
+
+
+def test_every_refusal_is_described_as_it_is() -> None:
+    """A client made from the description reads the sentence of a refusal."""
+    for path, methods in description()["paths"].items():
+        for method, operation in methods.items():
+            refusals = {
+                status: answer["content"]["application/json"]["schema"]["$ref"].split("/")[-1]
+                for status, answer in operation["responses"].items()
+                if not status.startswith("2")
+            }
+            assert set(refusals.values()) == {"Refusal"}, (method, path)
+            assert {"400", "401", "403", "404", "409", "422", "429", "503"} <= set(refusals)
 
 
 def test_the_description_is_valid_openapi() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from server_cases import Served, served
+from server_cases import Served, planned, served
 
 from balancer.server.cruise_control import loads
 from cluster_model import synthetic_snapshot
@@ -129,7 +129,7 @@ def test_a_huge_replication_factor_is_refused_before_memory_is_taken(
     assert "6 brokers" in said, said
     assert "Error:" not in said
     operation = {"kind": "change_replication_factor", "replication_factor": {".*": factor}}
-    job = client.post("/api/v1/what-if?wait=60", json={"operation": operation}).json()
+    job = planned(client, "/api/v1/what-if", {"operation": operation})
     assert job["state"] == "failed"
     assert "6 brokers" in job["error"]
 

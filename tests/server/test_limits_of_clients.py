@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from server_cases import Served, served
+from server_cases import Served, after, served
 
 from balancer.inspection.load import ClusterLoad
-from balancer.server import server
+from balancer.server import server, service
 from balancer.server.settings import Role
 
 # Each has a token like their name.
@@ -65,7 +65,7 @@ def planning_held(found: Served) -> Iterator[None]:
     may_end, plan = threading.Event(), found.service._plan
 
     def slow(*arguments: Any) -> Any:
-        may_end.wait(30.0)
+        may_end.wait(300.0)
         return plan(*arguments)
 
     found.service._plan = slow  # type: ignore[assignment, method-assign]
@@ -75,7 +75,7 @@ def planning_held(found: Served) -> Iterator[None]:
         may_end.set()
 
 
-def until(condition: Any, seconds: float = 20.0) -> Any:
+def until(condition: Any, seconds: float = 120.0) -> Any:
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -133,7 +133,7 @@ def test_a_plan_that_is_cancelled_while_it_is_made_leaves_nothing(
         assert searching.wait(30.0)
         for _ in range(2):
             assert anyone.ask("ola", "DELETE", f"/api/v1/jobs/{job['id']}").status_code == 200
-        ended = anyone.ask("ola", "GET", f"/api/v1/jobs/{job['id']}?wait=30").json()
+        ended = anyone.ask("ola", "GET", f"/api/v1/jobs/{job['id']}?wait=60").json()
         assert (ended["state"], ended["proposal"], ended["result"]) == ("cancelled", None, None)
         assert found.service.proposals() == before
         assert anyone.ask("ola", "DELETE", f"/api/v1/jobs/{job['id']}").json() == ended
@@ -153,7 +153,7 @@ def test_a_plan_that_is_cancelled_too_late_is_not_said_to_be_cancelled(tmp_path:
         assert keeps.wait(30.0)
         assert anyone.ask("ola", "DELETE", f"/api/v1/jobs/{job['id']}").status_code == 200
         go_on.set()
-        ended = anyone.ask("ola", "GET", f"/api/v1/jobs/{job['id']}?wait=30").json()
+        ended = anyone.ask("ola", "GET", f"/api/v1/jobs/{job['id']}?wait=60").json()
         assert ended["state"] == "done"
         assert ended["proposal"] in [p.id for p in found.service.proposals()]
 
@@ -285,6 +285,31 @@ def test_the_list_of_brokers_is_made_once_for_a_look(
         assert len(found.service._brokers) == 1
 
 
+def test_a_plan_is_compared_with_a_look_once_for_all_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    for name in ("changes_since", "traffic"):
+        compare = getattr(service, name)
+
+        def counted(*given: Any, name: str = name, compare: Any = compare) -> Any:
+            made.append(name)
+            return compare(*given)
+
+        monkeypatch.setattr(service, name, counted)
+    with served(tmp_path, run=False) as found, found.client() as client:
+        path = f"/api/v1/proposals/{client.get('/api/v1/proposals').json()[0]['id']}"
+        for _ in range(2):
+            assert client.get(f"{path}/changes").json() == []
+            assert client.get(f"{path}/traffic").json()["brokers"]
+        assert sorted(made) == ["changes_since", "traffic"]
+        assert client.get("/api/v1/proposals/none/changes").status_code == 404
+        plan = found.service.document(path.rpartition("/")[2])
+        found.model.cluster = after(plan, found.model.cluster)
+        found.controller.step()
+        assert client.get(f"{path}/changes").json() != []
+
+
 def test_more_connections_than_are_served_do_not_take_all_files(tmp_path: Path) -> None:
     with (
         served(tmp_path, access={"connections": 5, "idle_timeout": 60}, run=False) as found,
@@ -299,6 +324,37 @@ def test_more_connections_than_are_served_do_not_take_all_files(tmp_path: Path) 
             each.close()
         with found.client() as client:
             until(lambda: _status(client) == 200)
+
+
+def test_one_address_does_not_take_all_connections(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        served(tmp_path, access={"connections_per_address": 20}, run=False) as found,
+        ExitStack() as opened,
+    ):
+        port = urlsplit(found.server.url).port
+
+        def connect(address: str) -> socket.socket:
+            made = socket.create_connection(("127.0.0.1", port), source_address=(address, 0))
+            made.setblocking(False)
+            return opened.enter_context(made)
+
+        idle = [connect("127.0.0.2") for _ in range(50)]
+        until(lambda: sum(map(_is_open, idle)) <= 20)
+        assert caplog.text.count("connections from 127.0.0.2 are closed") == 1
+        with found.client() as client:
+            assert client.get("/health/live").status_code == 200
+
+
+def test_the_addresses_of_a_proxy_may_have_all_connections(tmp_path: Path) -> None:
+    access = {"connections_per_address": 2, "proxy": {"addresses": ["127.0.0.0/8"]}}
+    with served(tmp_path, access=access, run=False) as found, ExitStack() as opened:
+        place = (urlsplit(found.server.url).hostname, urlsplit(found.server.url).port)
+        for _ in range(10):
+            opened.enter_context(socket.create_connection(place))
+        with found.client() as client:
+            assert client.get("/health/live").status_code == 200
 
 
 def _is_open(connection: socket.socket) -> bool:

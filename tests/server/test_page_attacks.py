@@ -267,7 +267,7 @@ def test_a_page_follows_events_once(page: Tab, running: Served) -> None:
     for _ in range(8):
         page.run("document.dispatchEvent(new Event('visibilitychange'))")
     page.wait("fetch('api/v1/state').then(() => true)")
-    for _ in range(100):
+    for _ in range(2000):
         if running.server.events.followers == 1:
             return
         page.run("new Promise(go => setTimeout(go, 50))")

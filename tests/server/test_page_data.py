@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from server_cases import Served, served
+from server_cases import Served, planned, served
 
 from balancer.planning.traffic import traffic
 from balancer.problem.operation import Operation
@@ -32,14 +32,14 @@ def test_a_column_has_the_figures_of_the_brokers(running: tuple[Served, httpx.Cl
         names = ("amount", "of_capacity", "fair_shares")
         assert {name: column[name][at] for name in names} == figure
     assert column["states"] == {}
-    assert client.get("/api/v1/cluster/columns/disks").status_code == 400
+    assert client.get("/api/v1/cluster/columns/disks").status_code == 404
 
 
 def test_one_broker_is_that_of_the_list(running: tuple[Served, httpx.Client]) -> None:
     _, client = running
     third = next(b for b in client.get("/api/v1/cluster/brokers").json() if b["broker"] == 3)
     assert client.get("/api/v1/cluster/brokers/3").json() == third
-    assert client.get("/api/v1/cluster/brokers/33").status_code == 400
+    assert client.get("/api/v1/cluster/brokers/33").status_code == 404
 
 
 def test_a_broker_that_is_dead_is_said_to_be(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_new_copies_are_sent_by_the_leader_and_not_by_a_dead_broker(
 def test_a_what_if_may_leave_out_the_brokers(running: tuple[Served, httpx.Client]) -> None:
     _, client = running
     asked = {"hypothesis": {"add_brokers": 1}, "brokers": False}
-    result = client.post("/api/v1/what-if?wait=60", json=asked).json()["result"]
+    result = planned(client, "/api/v1/what-if", asked)["result"]
     assert result["before"] == result["after"] == []
     assert result["columns"]["cpu"]["after"]["worst_ratio"] > 0
     assert result["cluster"] == "with 1 more broker in rack rack-0"

@@ -269,6 +269,31 @@ def test_wrong_passwords_do_not_stall_or_lock_out_others(tmp_path: Path) -> None
         assert client.get("/state", headers=token("viewer")).status_code == 200
 
 
+def test_a_client_with_many_addresses_of_one_network_is_one_client() -> None:
+    """With IPv6 each machine has 2^64 addresses; written by a socket for both, IPv4 is IPv4."""
+    settings = ServerSettings.model_validate({**ACCESS, "rates": {"failures": 5}})
+    gate = access.Access(settings, local=False)
+    for n in range(5):
+        with pytest.raises(access.AccessError, match="wrong"):
+            gate.known({"authorization": "Bearer no"}, f"2001:db8:1:2:{n:x}::1")
+    with pytest.raises(access.AccessError, match="too many"):
+        gate.known({"authorization": "Bearer no"}, "2001:db8:1:2:ffff::1")
+    with pytest.raises(access.AccessError, match="wrong"):
+        gate.known({"authorization": "Bearer no"}, "2001:db8:1:3::1")
+    clients = {Actor("anonymous", "viewer", f"2001:db8:1:2::{n:x}").client for n in range(9)}
+    assert len(clients) == 1
+
+
+def test_a_proxy_that_connects_to_a_socket_for_both_kinds_of_addresses_counts() -> None:
+    proxy = {"addresses": ["10.0.0.0/8"]}
+    gate = access.Access(ServerSettings.model_validate({**ACCESS, "proxy": proxy}), local=False)
+    actor = gate.known({"x-forwarded-user": "bo"}, "::ffff:10.1.2.3")
+    assert actor is not None
+    assert actor.name == "bo"
+    with pytest.raises(access.AccessError):
+        gate.known({"x-forwarded-user": "bo"}, "::ffff:11.1.2.3")
+
+
 def test_a_right_password_does_not_count_as_a_failure(tmp_path: Path) -> None:
     users = {f"u{n}": {"password": HASH} for n in range(6)}
     stated = {**ACCESS, "users": users, "rates": {"failures": 1}}
@@ -642,7 +667,7 @@ def test_clients_that_wait_for_a_plan_stall_nobody(guarded: Served) -> None:
     try:
         with guarded.client() as client:
             job = client.post("/api/v1/proposals", json={}, headers=token("operator")).json()
-            path = f"/api/v1/jobs/{job['id']}?wait=30"
+            path = f"/api/v1/jobs/{job['id']}?wait=60"
             waiting = [
                 threading.Thread(
                     target=httpx.get,

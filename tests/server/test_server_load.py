@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from server_cases import Served, served
+from server_cases import Served, planned, served
 
 READS = [
     "state",
@@ -84,13 +84,13 @@ class Clients:
     "requests", [800, pytest.param(10_000, marks=pytest.mark.slow)], ids=["quick", "full"]
 )
 def test_mixed_requests_while_an_execution_runs(tmp_path: Path, requests: int) -> None:
-    access = {"rates": {"requests": 1e6, "changes": 1e6}, "idle_timeout": 2}
+    access = {"rates": {"requests": 1e6, "changes": 1e6}, "idle_timeout": 30}
     with (
         served(tmp_path, access=access, settings={"interval": 1.0}) as found,
         found.client() as client,
     ):
         found.executor.may_end.clear()
-        job = client.post("/api/v1/proposals?wait=60", json={}).json()
+        job = planned(client, "/api/v1/proposals", {})
         path = f"/api/v1/proposals/{job['proposal']}"
         digest = client.get(path).json()["digest"]
         client.post(f"{path}/approve", json={"digest": digest})
@@ -125,7 +125,7 @@ def follower(found: Served) -> socket.socket:
     return connection
 
 
-def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -18,7 +20,9 @@ from balancer.inspection.load import (
 )
 from balancer.problem.operations import OPERATIONS
 from balancer.server.api.context import TheService, Viewer
+from balancer.server.errors import RequestError
 from balancer.server.models import BrokerProposal, GoalState
+from cluster_model.errors import InputError
 from goals.registry import profiles
 
 router = APIRouter(tags=["cluster"])
@@ -60,20 +64,26 @@ def broker_proposals(
 ) -> list[BrokerProposal]:
     """Those of the last proposals that have actions with a broker, the newest first."""
     load = service.load()
-    return service.proposals_with(str(load.snapshot.broker_ids[load.broker_index(broker)]), limit)
+    with _named_by_the_path():
+        index = load.broker_index(broker)
+    return service.proposals_with(str(load.snapshot.broker_ids[index]), limit)
 
 
 @router.get("/cluster/brokers/{broker}")
 def broker(service: TheService, actor: Viewer, broker: str) -> BrokerLoad:
     """A broker."""
     load = service.load()
-    return load.brokers(only=[load.snapshot.broker_ids[load.broker_index(broker)].item()])[0]
+    with _named_by_the_path():
+        index = load.broker_index(broker)
+    return load.brokers(only=[load.snapshot.broker_ids[index].item()])[0]
 
 
 @router.get("/cluster/columns/{name}")
 def column(service: TheService, actor: Viewer, name: str) -> ColumnLoad:
     """One resource or count of all brokers, as short lists."""
-    return service.load().column(name)
+    load = service.load()
+    with _named_by_the_path():
+        return load.column(name)
 
 
 @router.get("/cluster/racks")
@@ -159,6 +169,15 @@ def operations(service: TheService, actor: Viewer) -> list[str]:
 def profile_names(service: TheService, actor: Viewer) -> list[str]:
     """Names of the profiles of goals."""
     return sorted(profiles())
+
+
+@contextmanager
+def _named_by_the_path() -> Iterator[None]:
+    """Answer that what the path names does not exist."""
+    try:
+        yield
+    except InputError as error:
+        raise RequestError(str(error), 404) from None
 
 
 def _id(service: TheService, broker: str | None) -> int | str | None:
