@@ -47,5 +47,5 @@ class CollocationParameters(AllocationParameters):
     locality_passes: int = Field(default=40, ge=0, le=10**9)
     swap_tries: int = Field(default=2_000, ge=0, le=10**9)
     outlook: float = Field(default=0.2, ge=0, le=10)
-    outlook_share: Share = 0.8
+    outlook_share: Share = 0.7
     outlook_pairs: int = Field(default=100_000, ge=0, le=10**9)
