@@ -9,6 +9,11 @@ import numpy as np
 from balancer.allocation.errors import AllocationError
 from cluster_model.snapshot import Bools, Floats, Ints
 
+# Sums up to this can be multiplied by a weight and squared.
+_LEAST, _GREATEST = 1e-60, 1e60
+_FINITE = float(np.finfo(np.float64).max)
+_KINDS = {"fiu": "numbers", "iu": "whole numbers", "b": "truth values"}
+
 
 def _no_floats() -> Floats:
     return np.empty((0, 0))
@@ -22,7 +27,8 @@ def _no_ints() -> Ints:
 class Allocation:
     """U units on N nodes, and the constraints on moving them (seed 001, Section 4.3.1, Table 2).
 
-    A unit is a key group, or a set of them that stays together.
+    A unit is a key group, or a set of them that stays together. The sums of all loads, of all costs
+    and of each further resource are at most 1e60.
 
     Parameters
     ----------
@@ -33,7 +39,7 @@ class Allocation:
     node : (U,) int
         q: the node that each unit is on.
     weight : (N,) float
-        Factor on the loads of each node: the mean capacity over its own.
+        Factor on the loads of each node: the mean capacity over its own; from 1e-60 to 1e60.
     removed : (N,) bool
         kill: whether the node is marked for removal. At least one is not.
     budget
@@ -44,8 +50,8 @@ class Allocation:
     further : (U, R) float
         Load of each unit in R further resources.
     ceiling : (N, R) float
-        Each node's limit for them. A node that exceeds it at the start takes nothing more of
-        that resource.
+        Each node's limit for them, possibly infinite. A node that exceeds it at the start takes
+        nothing more of that resource.
 
     Raises
     ------
@@ -71,47 +77,63 @@ class Allocation:
             object.__setattr__(self, "further", np.zeros((units, 0)))
             object.__setattr__(self, "ceiling", np.zeros((nodes, 0)))
         resources = self.further.shape[-1]
-        for name, shape in (
-            ("load", (units,)),
-            ("cost", (units,)),
-            ("node", (units,)),
-            ("fixed", (units,)),
-            ("weight", (nodes,)),
-            ("removed", (nodes,)),
-            ("further", (units, resources)),
-            ("ceiling", (nodes, resources)),
-        ):
-            if getattr(self, name).shape != shape:
-                raise AllocationError(
-                    f"allocation, {name}: shape {getattr(self, name).shape} found, {shape} expected"
-                )
-        for name, low, high in (
-            ("load", 0.0, np.inf),
-            ("cost", 0.0, np.inf),
-            ("node", 0, nodes - 1),
-            ("fixed", -1, nodes - 1),
-            ("further", 0.0, np.inf),
+        for name, shape, kinds in (
+            ("load", (units,), "fiu"),
+            ("cost", (units,), "fiu"),
+            ("node", (units,), "iu"),
+            ("fixed", (units,), "iu"),
+            ("weight", (nodes,), "fiu"),
+            ("removed", (nodes,), "b"),
+            ("further", (units, resources), "fiu"),
+            ("ceiling", (nodes, resources), "fiu"),
         ):
             values = getattr(self, name)
-            bad = np.argwhere(~((values >= low) & (values <= high)) | np.isposinf(values))
-            if len(bad):
-                at = tuple(bad[0].tolist())
+            if values.shape != shape:
                 raise AllocationError(
-                    f"allocation, {name}, row {at[0]}: {values[at]} found, a value from {low} to "
-                    f"{high} expected"
+                    f"allocation, {name}: shape {values.shape} found, {shape} expected"
                 )
-        if not (self.weight > 0).all() or np.isinf(self.weight).any():
-            row = int(np.argmin((self.weight > 0) & np.isfinite(self.weight)))
-            raise AllocationError(
-                f"allocation, weight, row {row}: {self.weight[row]} found, more than 0 expected"
-            )
+            if values.dtype.kind not in kinds:
+                raise AllocationError(
+                    f"allocation, {name}: type {values.dtype} found, {_KINDS[kinds]} expected"
+                )
         if nodes == 0 or self.removed.all():
             raise AllocationError(
                 f"allocation, removed: all {nodes} nodes are marked for removal, at least one "
                 "that stays expected"
             )
+        finite = "a finite number of at least 0"
+        for name, low, high, expected in (
+            ("load", 0.0, _FINITE, finite),
+            ("cost", 0.0, _FINITE, finite),
+            ("further", 0.0, _FINITE, finite),
+            ("node", 0, nodes - 1, f"a value from 0 to {nodes - 1}"),
+            ("fixed", -1, nodes - 1, f"a value from -1 to {nodes - 1}"),
+            ("weight", _LEAST, _GREATEST, f"a value from {_LEAST:g} to {_GREATEST:g}"),
+            ("ceiling", -np.inf, np.inf, "a number or infinity"),
+        ):
+            values = getattr(self, name)
+            self._check(name, ~((values >= low) & (values <= high)), expected)
+        elsewhere = (self.fixed >= 0) & (self.fixed != self.node)
+        self._check("fixed", elsewhere & self.removed[self.fixed], "a node that stays")
+        for name in ("load", "cost", "further"):
+            # Each value may be a number while the sum is none.
+            with np.errstate(over="ignore"):
+                total = float(getattr(self, name).sum(axis=0).max(initial=0.0))
+            if not total <= _GREATEST:
+                raise AllocationError(
+                    f"allocation, {name}: a sum of {total:g} found, at most {_GREATEST:g} expected"
+                )
         if not self.budget >= 0:
             raise AllocationError(f"allocation, budget: {self.budget} found, at least 0 expected")
+
+    def _check(self, name: str, bad: Bools, expected: str) -> None:
+        """Name the first bad value of a field."""
+        if bad.any():
+            at = tuple(np.argwhere(bad)[0].tolist())
+            raise AllocationError(
+                f"allocation, {name}, row {at[0]}: {getattr(self, name)[at]} found, {expected} "
+                "expected"
+            )
 
     @property
     def mean(self) -> float:

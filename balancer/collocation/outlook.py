@@ -12,7 +12,7 @@ from balancer.allocation.units import Units, totals
 from balancer.collocation.locality_refinement import Communication, refine_locality
 from balancer.collocation.parameters import CollocationParameters
 from balancer.problem.deadline import Deadline
-from cluster_model.snapshot import Floats, Ints
+from cluster_model.snapshot import Bools, Floats, Ints
 
 # METIS uses integer weights; the weights of a graph are scaled to this sum.
 _WHOLE = 1e8
@@ -38,9 +38,10 @@ def aim(units: Units, group: Ints) -> Ints:
 
     METIS cuts the graph of groups into one part for each node that stays, of its share of the
     capacity, with little traffic between them. The part that shares most load with a node takes it,
-    then the next. A node that is too small for a few groups has no part. With few groups a node,
-    there is little to cut, and each unit is given the node that it is on, or one that stays. What
-    is fixed is given its node.
+    then the next. A node that is too small for a few groups, or has room for no unit of another
+    node, has no part; units on the latter are given their node. With few groups a node, there is
+    little to cut, and each unit is given the node that it is on, or one that stays. What is fixed
+    is given its node.
 
     Parameters
     ----------
@@ -60,17 +61,37 @@ def aim(units: Units, group: Ints) -> Ints:
     np.True_
     """
     p = units.problem
-    size = int(group.max(initial=-1)) + 1
-    fixed = np.full(size, -1)
-    fixed[group[p.fixed >= 0]] = p.fixed[p.fixed >= 0]
-    stays = np.flatnonzero(~p.removed)
-    share = _shares(p, stays)
-    large = share * size >= _GROUPS_A_NODE
-    if large.any():
-        cut = _nodes_of_parts(p, stays[large], _parts(units, group, _shares(p, stays[large])))
+    stays = ~p.removed
+    takes = stays & _open(p)
+    keeps = stays[p.node] & ~takes[p.node]
+    given = np.full(int(group.max(initial=-1)) + 1, -1)
+    for known, node in ((keeps, p.node), (p.fixed >= 0, p.fixed)):
+        given[group[known]] = node[known]
+    able = np.flatnonzero(takes if takes.any() else stays)
+    many = len(np.unique(group[~keeps]))
+    able = able[_shares(p, able) * many >= _GROUPS_A_NODE]
+    if len(able):
+        # What stays on nodes without a part is not for the parts.
+        load = np.where(keeps, 0.0, p.load)
+        cut = _nodes_of_parts(p, able, _parts(units, group, load, _shares(p, able)))
     else:
-        cut = np.where(p.removed[p.node], stays[0], p.node)
-    return np.where(fixed[group] >= 0, fixed[group], cut)
+        cut = np.where(stays[p.node], p.node, np.argmax(takes if takes.any() else stays))
+    return np.where(given[group] >= 0, given[group], cut)
+
+
+def _open(problem: Allocation) -> Bools:
+    """(N,) bool: whether a unit of another node uses no further resource of which there is none."""
+    p = problem
+    if not p.further.size:
+        return np.ones(len(p.weight), np.bool_)
+    # Few kinds of units differ in which resources they use at all.
+    kinds, kind = np.unique(p.further > 0, axis=0, return_inverse=True)
+    held = np.zeros((len(kinds), len(p.weight)), np.bool_)
+    held[kind, p.node] = True
+    elsewhere = held.sum(axis=1, keepdims=True) > held
+    barred = kinds.astype(np.int64) @ (p.ceiling <= 0).T.astype(np.int64) > 0
+    found: Bools = (elsewhere & ~barred).any(axis=0)
+    return found
 
 
 def _shares(problem: Allocation, nodes: Ints) -> Floats:
@@ -80,7 +101,7 @@ def _shares(problem: Allocation, nodes: Ints) -> Floats:
     return capacity / float(capacity.sum())
 
 
-def _parts(units: Units, group: Ints, share: Floats) -> Ints:
+def _parts(units: Units, group: Ints, load: Floats, share: Floats) -> Ints:
     """(U,) int: the part of each unit in a cut by METIS into parts of these shares of the load."""
     size = int(group.max()) + 1
     ends = group[units.source], group[units.target]
@@ -94,7 +115,7 @@ def _parts(units: Units, group: Ints, share: Floats) -> Ints:
     _, found = pymetis.part_graph(
         len(share),
         adjacency=[to.tolist() for to in np.split(key % size, first[1:])],
-        vweights=whole_numbers(_at_most_a_part(totals(group, units.problem.load, size), share)),
+        vweights=whole_numbers(_at_most_a_part(totals(group, load, size), share)),
         eweights=whole_numbers(between),
         tpwgts=share.tolist(),
         options=pymetis.Options(seed=_SEED),

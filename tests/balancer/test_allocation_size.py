@@ -166,3 +166,18 @@ def test_numbers_that_highs_refuses_leave_the_start() -> None:
     found = solve(p, rounds=50)
     assert found.distance < p.distance(p.node)
     assert found.bound <= found.distance
+
+
+def test_differences_of_no_importance_are_not_polished() -> None:
+    rng = np.random.default_rng(0)
+    p = Allocation(
+        load=2.0 + rng.uniform(-1e-5, 1e-5, 400),
+        cost=np.ones(400),
+        node=np.arange(400) % 10,
+        weight=np.ones(10),
+        removed=np.zeros(10, np.bool_),
+        budget=np.inf,
+    )
+    assert 1e-6 < p.distance(p.node) < 1e-2
+    assert solve(p).migrations == 0
+    assert solve(p, parameters=AllocationParameters(trivial_distance=0.0), rounds=20).migrations > 0

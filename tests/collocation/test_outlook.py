@@ -6,15 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from collocation_cases import ROUNDS, allocation, examples, jobs, talking
+from collocation_cases import ROUNDS, allocation, examples, jobs, streams, talking
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balancer.allocation.units import Units
+from balancer.allocation.units import Units, units_of
 from balancer.collocation.albic import albic
 from balancer.collocation.outlook import aim, refine_towards, whole_numbers
 from balancer.collocation.parameters import CollocationParameters
 from balancer.problem.deadline import NEVER
+from balancer.problem.operation import Operation
 
 
 def ring(budget: float, removed: tuple[int, ...] = ()) -> Units:
@@ -155,3 +156,64 @@ def test_a_cut_with_groups_heavier_than_a_part_prints_nothing(
 def test_rates_near_the_greatest_number_are_weights() -> None:
     assert whole_numbers(np.array([1e308, 1e308, 0.0])) == [50_000_000, 50_000_000, 1]
     assert whole_numbers(np.zeros(2)) == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("operation", "takers"),
+    [
+        (Operation(excluded_brokers_for_replicas=(1, 4)), {2, 3, 5, 6}),
+        (Operation(destinations=(2, 3)), {2, 3}),
+        (Operation(kind="remove_brokers", brokers=(6,), destinations=(1, 2)), {1, 2}),
+        (Operation(kind="add_brokers", brokers=(5,)), {5}),
+    ],
+)
+def test_nothing_is_aimed_at_a_node_that_may_receive_nothing(
+    operation: Operation, takers: set[int]
+) -> None:
+    circle, place = np.divmod(np.arange(60), 10)
+    snapshot = streams(
+        {"circle": [2.0] * 60},
+        {"circle": (circle + place) % 6 + 1},
+        ids=range(1, 7),
+        traffic=[(10 * c + i, 10 * c + (i + 1) % 10, 5.0) for c in range(6) for i in range(10)],
+    )
+    units = units_of(snapshot, operation, budget=60)
+    node = aim(units, np.arange(60))
+    p = units.problem
+    went = snapshot.broker_ids[node[node != p.node]]
+    assert set(went.tolist()) <= takers
+    assert not p.removed[node].any()
+    if len(takers) > 2:
+        assert set(went.tolist()) == takers
+        # The others are spread evenly over the nodes that take something.
+        assert p.distance(node) <= p.distance(p.node) + 5.0
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_being_drawn_does_not_hurt_where_capacities_differ(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    capacity, load = rng.choice([0.5, 1.0, 2.0], 8), rng.uniform(1, 3, 120)
+    p = replace(
+        allocation((load * 480 / load.sum()).tolist(), rng.integers(0, 8, 120).tolist(), 8),
+        weight=capacity.mean() / capacity,
+        budget=10,
+    )
+    # Fifteen communities of eight; one pair in three is between neighbouring ones.
+    one, two = rng.integers(0, 15, 360), rng.integers(0, 8, (2, 360))
+    next_to = (one + (rng.random(360) < 1 / 3)) % 15
+    kept = dict[float, float]()
+    for outlook in (0.0, 0.2):
+        units = Units(
+            problem=p,
+            operator=np.arange(120),
+            source=8 * one + two[0],
+            target=8 * next_to + two[1],
+            rate=np.full(360, 5.0),
+        )
+        own = CollocationParameters(outlook=outlook, proof_size=0)
+        for period in range(12):
+            found = albic(units, rounds=ROUNDS, seed=period, parameters=own).solution
+            units = replace(units, problem=replace(units.problem, node=found.node))
+        assert found.distance <= 10 + 1e-6
+        kept[outlook] = units.local(found.node)
+    assert kept[0.2] >= 0.95 * kept[0.0]

@@ -210,3 +210,25 @@ def test_a_limit_on_moves_ends_no_plan_within_a_detour(
         assert not plan.actions or (ended.replica_broker != job.replica_broker).any()
         local, job = found.local_after, ended
     assert local > least
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_default_goals_let_a_job_above_their_limit_be_relieved(seed: int) -> None:
+    # Nodes are used to 85 % on average, and a hard goal of the default profile ends at 70 %.
+    strategy = {"strategy": "albic", "rounds": ROUNDS}
+    plan = Balancer(strategy=strategy, budget=Budget(moves=8)).propose(busy(seed, 85))
+    found = plan.allocation
+    assert found is not None
+    assert found.distance_before > 40
+    assert found.distance_after <= MAX_DISTANCE
+
+
+def test_every_migration_of_a_large_job_joins_a_pair() -> None:
+    # 300 pairs are apart, on nodes that are uneven, but within maxLD.
+    load = 4.0 * np.random.default_rng(0).lognormal(0.0, 0.15, 300)
+    rate = 10.0 + np.arange(300) / 300
+    units = pairs(load.tolist(), rate.tolist(), nodes=50, budget=40)
+    assert 4.0 < units.problem.distance(units.problem.node) < MAX_DISTANCE
+    found = albic(units, rounds=500).solution
+    assert found.migrations <= 40
+    assert sum(together(units, found.node)) >= 38

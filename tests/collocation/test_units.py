@@ -15,6 +15,7 @@ from balancer import Operation
 from balancer.allocation.errors import AllocationError
 from balancer.allocation.solver import solve
 from balancer.allocation.units import Units, fold, units_of
+from balancer.collocation.albic import albic
 from cluster_model import InputError, Snapshot, synthetic_snapshot
 from cluster_model.snapshot import BrokerState
 from cluster_model.traffic import distinct_pairs
@@ -195,3 +196,63 @@ def _state(**changes: Any) -> Snapshot:
 def test_what_does_not_fit_is_named(ask: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         ask()  # type: ignore[operator]
+
+
+TWO = allocation([4.0, 2.0, 2.0], [0, 1, 1], 2, budget=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"load": np.full(3, 1e308)}, "load: a sum of inf found, at most 1e\\+60 expected"),
+        ({"load": np.array([1e200, 0, 0])}, "load: a sum of 1e\\+200 found, at most 1e\\+60"),
+        ({"cost": np.full(3, 1e308)}, "cost: a sum of inf found, at most 1e\\+60 expected"),
+        (
+            {"further": np.full((3, 1), 1e308), "ceiling": np.ones((2, 1))},
+            "further: a sum of inf found",
+        ),
+        ({"load": np.array([1.0, np.nan, 1.0])}, "load, row 1: nan found, a finite number of at"),
+        ({"load": np.array([1.0, 1.0, np.inf])}, "load, row 2: inf found, a finite number of at"),
+        ({"cost": np.array([1.0, -1.0, 1.0])}, "cost, row 1: -1.0 found, a finite number of at"),
+        (
+            {"further": np.ones((3, 1)), "ceiling": np.array([[1.0], [np.nan]])},
+            "ceiling, row 1: nan found, a number or infinity expected",
+        ),
+        ({"weight": np.array([1.0, 1e-320])}, "weight, row 1: 1e-320 found, a value from 1e-60"),
+        ({"weight": np.array([np.nan, 1.0])}, "weight, row 0: nan found, a value from 1e-60"),
+        ({"weight": np.array([1.0, 0.0])}, "weight, row 1: 0.0 found, a value from 1e-60"),
+        ({"budget": np.nan}, "budget: nan found, at least 0 expected"),
+        ({"removed": np.ones(2, np.bool_)}, "all 2 nodes are marked for removal"),
+        ({"weight": np.ones(0), "removed": np.zeros(0, np.bool_)}, "all 0 nodes are marked"),
+        (
+            {"removed": np.array([True, False]), "fixed": np.array([-1, 0, -1])},
+            "fixed, row 1: 0 found, a node that stays expected",
+        ),
+        ({"node": np.array([0.0, 1.0, 1.0])}, "node: type float64 found, whole numbers expected"),
+        ({"removed": np.array([0, 1])}, "removed: type int64 found, truth values expected"),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_numbers_that_no_allocation_has_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(AllocationError, match=message):
+        replace(TWO, **changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"load": np.full(3, 1e59)},
+        {"cost": np.full(3, 1e59)},
+        {"weight": np.array([1e-60, 1e60])},
+        {"load": np.zeros(3), "cost": np.zeros(3)},
+        {"budget": np.inf},
+        {"further": np.ones((3, 1)), "ceiling": np.full((2, 1), -np.inf)},
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_the_greatest_numbers_are_allocated_without_a_warning(changes: dict[str, Any]) -> None:
+    p = replace(TWO, **changes)
+    found = solve(p, rounds=ROUNDS)
+    assert found.cost <= p.budget
+    assert np.isfinite(found.distance)
+    assert albic(talking(p, [0, 1, 1], {(0, 1): 1.0}), rounds=ROUNDS).solution.cost <= p.budget
