@@ -189,7 +189,7 @@ class GoalTargets:
         return balancer.propose(replace(snapshot, warming=np.zeros(0, np.bool_)))
 
     def _relieved(self, balancer: Balancer, plan: Plan, now: Copies, task: Ints) -> Plan:
-        """A plan from a placement whose fullest instance carries less, unless it carries more."""
+        """A plan from a placement whose fullest instance carries less, if hard goals allow it."""
         s = plan.snapshot
         load, capacity = _load_and_capacity(s)
         then = _leaders_first(plan.placement, np.argsort(task))
@@ -199,7 +199,9 @@ class GoalTargets:
         leaders[task] = relieved(load, capacity, owners, enough, self._relief)
         copies = [_led_by(i, held) for i, held in zip(leaders.tolist(), then, strict=True)]
         found = balancer.propose(_snapshot_at(s, copies, task))
-        return min(plan, found, key=lambda each: (not each.ok, _excess(each)))
+        if not _is_allowed(found):
+            return plan
+        return found if not _is_allowed(plan) or _excess(found) < _excess(plan) else plan
 
 
 def least_fullest(load: Floats, capacity: Floats) -> float:
@@ -244,6 +246,11 @@ def _excess(plan: Plan) -> float:
     fullest = float((np.bincount(leaders, load, len(capacity)) / capacity).max())
     least = least_fullest(load, capacity)
     return fullest / least - 1 if least > 0 else 0.0
+
+
+def _is_allowed(plan: Plan) -> bool:
+    """Whether no hard goal is unmet after the plan."""
+    return not any(goal.hard for goal in plan.unmet)
 
 
 def _led_by(instance: int, copies: list[int]) -> list[int]:

@@ -89,7 +89,8 @@ def _shared_anew(load: Floats, capacity: Floats, start: Ints, pair_tasks: int) -
         carried = np.bincount(owner, load, n)
         full = carried / capacity
         fullest = int(full.argmax())
-        least, tasks, taken = float(full[fullest]) * (1 - _ROUNDING), None, 0
+        least = float(full[fullest]) * (1 - _ROUNDING)
+        best: tuple[int, Ints, int] | None = None
         for other in range(n):
             both = np.flatnonzero((owner == fullest) | (owner == other))
             if other == fullest or len(both) > pair_tasks:
@@ -101,8 +102,8 @@ def _shared_anew(load: Floats, capacity: Floats, start: Ints, pair_tasks: int) -
             rest = carried[fullest] + carried[other] - sums
             fuller = np.maximum(sums / capacity[other], rest / capacity[fullest])
             if fuller.min() < least:
-                least, taken = float(fuller.min()), int(fuller.argmin())
-                tasks, taker = both, other
-        if tasks is None:
+                least, best = float(fuller.min()), (other, both, int(fuller.argmin()))
+        if best is None:
             return owner
-        owner[tasks] = np.where(taken >> np.arange(len(tasks)) & 1, taker, fullest)
+        other, tasks, taken = best
+        owner[tasks] = np.where(taken >> np.arange(len(tasks)) & 1, other, fullest)
