@@ -9,6 +9,7 @@ from balancer.assignment.errors import AssignmentError, TaskAssignmentError
 from balancer.assignment.explanation import Explanation
 from balancer.assignment.result import TaskAssignment
 from balancer.assignment.state import RUNNING, UNKNOWN, ApplicationState, TaskId
+from balancer.assignment.targets.relief import ReliefParameters
 from balancer.assignment.validation import validate_assignment
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "AssignmentConfigs",
     "AssignmentError",
     "Explanation",
+    "ReliefParameters",
     "StateDocument",
     "TaskAssignment",
     "TaskAssignmentError",

@@ -26,6 +26,7 @@ from balancer.assignment.state import RUNNING, ApplicationState
 from balancer.assignment.stateless import assign_stateless
 from balancer.assignment.targets.goals import GoalTargets
 from balancer.assignment.targets.kafka import in_turn
+from balancer.assignment.targets.relief import ReliefParameters
 from balancer.assignment.warmups import Warmups
 from goals import Goal
 
@@ -46,6 +47,8 @@ class TaskAssignor:
     compiled
         Whether Kafka's own procedure runs as compiled code, with the same result. Needs numba,
         which takes about half a second to load, and some seconds to compile when first used.
+    relief
+        With the profile ``stateful-tasks`` as target: when its fullest instance is relieved.
 
     Raises
     ------
@@ -59,6 +62,7 @@ class TaskAssignor:
         target: Iterable[Goal] | str | Path | Mapping[str, Any] = "kafka",
         refined: bool = False,
         compiled: bool = False,
+        relief: ReliefParameters | None = None,
     ) -> None:
         self.configs = configs or AssignmentConfigs()
         self.refined = refined
@@ -66,7 +70,7 @@ class TaskAssignor:
         if compiled:
             loops.require_numba()
             _compile()
-        self.goal_targets = None if target == "kafka" else GoalTargets(target)
+        self.goal_targets = None if target == "kafka" else GoalTargets(target, relief)
 
     def assign(self, state: ApplicationState) -> TaskAssignment:
         """Assign the tasks of an application; the state is not changed.

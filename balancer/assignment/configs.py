@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, Strict, StrictBool, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    Strict,
+    StrictBool,
+    model_validator,
+)
 
 from metrics_reporter.documents import Whole
 
@@ -13,7 +22,31 @@ UNLIMITED = 2**63 - 1
 
 # Kafka's costs are Java's int.
 Cost = Annotated[int, Strict(), Field(ge=0, lt=2**31)]
-TagKey = Annotated[str, Field(min_length=1, max_length=20)]
+# The limits of Kafka's StreamsConfig.
+_MOST_TAGS, _LONGEST_KEY, _LONGEST_VALUE = 5, 20, 30
+
+
+def _key(key: str) -> str:
+    if not 1 <= len(key) <= _LONGEST_KEY:
+        raise ValueError(f"a tag of 1 to {_LONGEST_KEY} characters expected")
+    return key
+
+
+def _value(value: str) -> str:
+    if len(value) > _LONGEST_VALUE:
+        raise ValueError(f"at most {_LONGEST_VALUE} characters expected")
+    return value
+
+
+def _few(tags: Mapping[str, str]) -> Mapping[str, str]:
+    if len(tags) > _MOST_TAGS:
+        raise ValueError(f"at most {_MOST_TAGS} tags expected")
+    return tags
+
+
+TagKey = Annotated[str, AfterValidator(_key)]
+# Tags of an instance by key.
+Tags = Annotated[dict[TagKey, Annotated[str, AfterValidator(_value)]], AfterValidator(_few)]
 
 
 class AssignmentConfigs(BaseModel):
@@ -63,12 +96,16 @@ class AssignmentConfigs(BaseModel):
     rack_aware_assignment_strategy: Literal["none", "min_traffic", "balance_subtopology"] = "none"
     rack_aware_assignment_traffic_cost: Cost | None = None
     rack_aware_assignment_non_overlap_cost: Cost | None = None
-    rack_aware_assignment_tags: tuple[TagKey, ...] = Field(default=(), max_length=5)
+    rack_aware_assignment_tags: tuple[TagKey, ...] = ()
     unknown_lag_is_caught_up: StrictBool = False
 
     @model_validator(mode="after")
-    def _tags_once(self) -> Self:
+    def _few_tags_once(self) -> Self:
         tags = self.rack_aware_assignment_tags
+        if len(tags) > _MOST_TAGS:
+            raise ValueError(
+                f"{len(tags)} rack_aware_assignment_tags found, at most {_MOST_TAGS} expected"
+            )
         twice = sorted({tag for tag in tags if tags.count(tag) > 1})
         if twice:
             raise ValueError(

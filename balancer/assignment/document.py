@@ -20,7 +20,7 @@ from pydantic import (
     StrictBool,
 )
 
-from balancer.assignment.configs import AssignmentConfigs
+from balancer.assignment.configs import AssignmentConfigs, Tags
 from balancer.assignment.errors import AssignmentError, TaskAssignmentError
 from balancer.assignment.state import RUNNING, UNKNOWN, ApplicationState, Racks, TaskId
 from balancer.assignment.validation import validate_assignment
@@ -68,7 +68,7 @@ class InstanceRecord(StateRecord):
     id: Annotated[str, Field(min_length=1)]
     capacity: Annotated[Whole, Field(ge=1)] = 1
     rack: str | None = None
-    tags: dict[str, str] = {}
+    tags: Tags = {}
     attributes: dict[str, str | Number] = {}
     resources: dict[str, Amount] = {}
     active: Annotated[tuple[str, ...], FailFast()] = ()

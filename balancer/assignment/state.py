@@ -12,6 +12,7 @@ import numpy as np
 
 from balancer.assignment.errors import AssignmentError, TaskAssignmentError
 from cluster_model.snapshot import Bools, Floats, Ints
+from metrics_reporter.documents import shown
 
 # Codes that take the place of a lag, as in Kafka's rebalance protocol.
 RUNNING, UNKNOWN = -2, -3
@@ -46,7 +47,7 @@ class TaskId(NamedTuple):
         found = _TASK.fullmatch(text)
         if found is None:
             raise TaskAssignmentError(
-                f"task {text!r} found, SUBTOPOLOGY_PARTITION like 0_3 expected",
+                f"task {shown(text)} found, SUBTOPOLOGY_PARTITION like 0_3 expected",
                 AssignmentError.UNKNOWN_TASK_ID,
             )
         return cls(int(found[1]), int(found[2]))

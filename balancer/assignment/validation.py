@@ -35,7 +35,7 @@ def validate_assignment(
     stateful = dict(
         zip(map(state.task, range(state.n_tasks)), state.stateful.tolist(), strict=True)
     )
-    given = [*dict.fromkeys([*active, *standby])]
+    given, known = dict.fromkeys([*active, *standby]), set(state.instances)
     owner: dict[TaskId, str] = {}
     for instance in given:
         copies = [(t, True) for t in active.get(instance, ())]
@@ -48,8 +48,9 @@ def validate_assignment(
                     AssignmentError.UNKNOWN_TASK_ID,
                 )
             if runs and task in owner:
+                other = "twice" if owner[task] == instance else f"and on {shown(owner[task])}"
                 raise TaskAssignmentError(
-                    f"{where} is active here and on {shown(owner[task])}",
+                    f"{where} is active here {other}",
                     AssignmentError.ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES,
                 )
             if runs:
@@ -68,7 +69,7 @@ def validate_assignment(
                 AssignmentError.MISSING_PROCESS_ID,
             )
     for instance in given:
-        if instance not in state.instances:
+        if instance not in known:
             raise TaskAssignmentError(
                 f"instance {shown(instance)} found, one of the application's "
                 f"{state.n_instances} expected",

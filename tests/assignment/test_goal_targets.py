@@ -28,7 +28,7 @@ from balancer.assignment.targets.exchange import exchanged
 from balancer.search.scorer import Scorer
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Ints
-from goals import Cluster, Goal, GoalError, State, applicable, load_goals
+from goals import Cluster, Goal, GoalError, State, applicable
 
 PROFILE = "stateful-tasks"
 END = 1_000_000
@@ -149,11 +149,13 @@ def test_the_order_of_the_records_does_not_matter(case: Given, random: Random) -
 
 
 def penalties(case: Given) -> list[float]:
-    """What the profile's goals lack where tasks run, tier by tier."""
-    configs = assignor_of(case).configs
-    snapshot = application_snapshot(state_of(case), configs).snapshot
+    """What the goals of a target lack where tasks run, tier by tier."""
+    assignor, state = assignor_of(case), state_of(case)
+    snapshot = application_snapshot(state, assignor.configs).snapshot
     cluster = Cluster(Placement(snapshot))
-    goals = applicable(load_goals(PROFILE), snapshot, strict=False)
+    assert assignor.goal_targets is not None
+    sought = assignor.goal_targets._limited(state, snapshot).goals
+    goals = applicable(sought, snapshot, strict=False)
     scorer = Scorer(cluster, [goal.prepared(cluster) for goal in goals])
     return [scorer.penalty(tier) for tier in scorer.tiers]
 

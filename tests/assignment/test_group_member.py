@@ -187,7 +187,9 @@ class StubMembership:
 
 def configured(directory: Path, **more: Any) -> GroupConfigs:
     given: dict[str, Any] = {"bootstrap_servers": "x:1", "application_id": "app"}
-    return GroupConfigs(**given, input_topic="lines", state_dir=directory, **more)
+    # A task that does not start ends a test before long.
+    given |= {"task_timeout_ms": 30_000, **more}
+    return GroupConfigs(**given, input_topic="lines", state_dir=directory)
 
 
 @pytest.fixture
@@ -617,6 +619,39 @@ def test_a_start_has_one_deadline(
         time.sleep(0.01)
     task.close()
     assert allowed == [16, 4, 1]
+
+
+def test_a_slow_broker_is_asked_again_and_holds_nobody_longer_than_an_answer_may_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: ThreadPoolExecutor
+) -> None:
+    clock = Clock()
+    allowed: list[float] = []
+
+    class SlowReader(StubReader):
+        def end(self, partition: int, timeout: float) -> int:
+            allowed.append(timeout)
+            clock.sleep(timeout)
+            if len(allowed) < 5:
+                error = confluent_kafka.KafkaError(confluent_kafka.KafkaError._TIMED_OUT)
+                raise confluent_kafka.KafkaException(error)
+            return 7
+
+    monkeypatch.setattr(tasks, "time", clock)
+    configs = GroupConfigs(
+        bootstrap_servers="x:1", application_id="app", input_topic="lines", state_dir=tmp_path
+    )
+    changelog: Any = SlowReader(Broker(), configs.changelog_topic)
+    store, writer = StateStore(tmp_path / "0_0"), StubWriter(broker := Broker())
+    given: Any = writer
+    task = tasks.ActiveTask(
+        configs, FIRST, "p", store, given, changelog, WordCount(), executor, lambda: True
+    )
+    while (end := task.restored_up_to()) is None:
+        time.sleep(0.01)
+    # Longer together than a task was once given to start; its producer began only once.
+    assert (end, allowed, broker.begun) == (7, [configs.answer_seconds] * 5, 1)
+    task.close()
+    store.close()
 
 
 @pytest.mark.parametrize("code", ["_DESTROY_BROKER", "_TRANSPORT", "_UNKNOWN_PARTITION"])

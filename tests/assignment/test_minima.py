@@ -1,4 +1,4 @@
-"""Kafka's minima of the configuration and of instances hold."""
+"""Kafka's limits of the configuration and of instances hold."""
 
 from __future__ import annotations
 
@@ -33,3 +33,18 @@ def test_the_least_value_is_accepted_and_less_is_not(
     assert getattr(model(**others, **{field: least}), field) == least
     with pytest.raises(ValidationError, match=f"greater than or equal to {least}"):
         model(**others, **{field: least - 1})
+
+
+@pytest.mark.parametrize(
+    ("model", "others"), [(InstanceRecord, {"id": "P1"}), (GroupConfigs, GROUP)]
+)
+def test_tags_are_as_many_and_as_long_as_kafka_takes(model: Any, others: dict[str, Any]) -> None:
+    most = {f"{n}" + "k" * 19: "v" * 30 for n in range(5)}
+    assert model(**others, tags=most).tags == most
+    for wrong in ({**most, "k": "v"}, {"k" * 21: "v"}, {"k": "v" * 31}, {"": "v"}):
+        with pytest.raises(ValidationError, match="expected"):
+            model(**others, tags=wrong)
+
+
+def test_a_task_has_as_long_as_in_kafka_streams() -> None:
+    assert GroupConfigs(**GROUP).task_timeout_ms == 300_000  # type: ignore[arg-type]

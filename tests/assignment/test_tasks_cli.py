@@ -209,6 +209,20 @@ def test_a_file_that_is_no_assignment_is_bad_input(
         ),
         (changed(lags={"0_0": -7}), "0 or more records, 'running' or 'unknown' expected"),
         (changed(capacity=0), "instances.0.capacity: 0 found"),
+        (
+            changed(tags={f"k{n}": "v" for n in range(6)}),
+            "instances.0.tags: {{'k0': 'v', 'k1': 'v', 'k2': 'v', 'k3': 'v', ...}} found, at most "
+            "5 tags expected",
+        ),
+        (
+            changed(tags={"k" * 21: "v"}),
+            "'kkkkkkkkkkkkkkkkkkkkk' found, a tag of 1 to 20 characters expected",
+        ),
+        (changed(tags={"k": "v" * 31}), "found, at most 30 characters expected"),
+        (
+            {**STATE, "configs": {"rack_aware_assignment_tags": [*"abcdef"]}},
+            "configs: 6 rack_aware_assignment_tags found, at most 5 expected",
+        ),
         ({**STATE, "instances": []}, "instances: [] found, at least one expected"),
         (changed(resources={"busy": 1e300}), "instances.0.resources.busy: 1e+300 found"),
         ([], "a mapping with instances and tasks expected"),
@@ -267,6 +281,8 @@ def roles(active: str = "", standby: str = "") -> Mapping[str, Any]:
             {"A": roles("0_0"), "B": roles("0_0")},
             "ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES: ",
         ),
+        ({"A": roles("0_0 0_0")}, "instance 'A': task 0_0 is active here twice"),
+        ({"A": roles("9" * 5000 + "_0")}, "task '9999999"),
         ({"A": roles("", "1_0")}, "INVALID_STANDBY_TASK: "),
         ({"A": roles(), "B": roles()}, "MISSING_PROCESS_ID: "),
         ({"A": roles(), "B": roles(), "C": roles(), "D": roles()}, "UNKNOWN_PROCESS_ID: "),
@@ -285,3 +301,4 @@ def test_an_assignment_is_checked_in_kafkas_order(
     result = run("verify", state, path, code=1)
     (line,) = result.stdout.splitlines()
     assert expected in line
+    assert len(line) < 400

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from balancer.assignment.configs import AssignmentConfigs
+from balancer.assignment.configs import AssignmentConfigs, Tags
 from metrics_reporter.documents import Whole
 
 # What Kafka allows in the name of a topic, with room for what is appended.
@@ -51,14 +51,14 @@ class GroupConfigs(BaseModel):
         may be busy between two polls.
     task_timeout_ms
         Time within which a task must have started, and have had an answer to its transactions;
-        otherwise the member leaves with an error.
+        otherwise the member leaves with an error. Kafka's ``task.timeout.ms``.
     offsets_timeout_ms
         Time that the leader waits for the end offsets of the changelog; without them tasks stay
         where they are.
     transaction_timeout_ms
         Time after which the broker aborts the transaction of a member that is gone and whose
         task nobody has taken over. A member waits no longer for the answer to a transaction, or
-        to the start of one.
+        to a question at the start of a task; that is asked again until `task_timeout_ms` is over.
     state_cleanup_delay_ms
         Age from which state on disk is deleted if the member has no copy of the task.
     batch_records
@@ -73,14 +73,14 @@ class GroupConfigs(BaseModel):
     state_dir: Path
     capacity: Annotated[Whole, Field(ge=1)] = 1
     rack: str | None = None
-    tags: dict[str, str] = {}
+    tags: Tags = {}
     assignment: AssignmentConfigs = AssignmentConfigs()
     probing_rebalance_interval_ms: Milliseconds | None = None
     commit_interval_ms: Milliseconds = 100
     session_timeout_ms: Milliseconds = 10_000
     heartbeat_interval_ms: Milliseconds = 500
     rebalance_timeout_ms: Milliseconds = 30_000
-    task_timeout_ms: Milliseconds = 30_000
+    task_timeout_ms: Milliseconds = 300_000
     offsets_timeout_ms: Milliseconds = 2_000
     transaction_timeout_ms: Milliseconds = 10_000
     state_cleanup_delay_ms: Milliseconds = 600_000
@@ -101,7 +101,7 @@ class GroupConfigs(BaseModel):
 
     @property
     def answer_seconds(self) -> float:
-        """Longest time that a transaction, or the start of a task's client, waits for Kafka."""
+        """Longest time that a transaction, or a question as a task starts, waits for Kafka."""
         return min(self.task_timeout_ms, self.transaction_timeout_ms) / 1000
 
     def transactional_id(self, task: object) -> str:

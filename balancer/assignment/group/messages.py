@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from balancer.assignment.configs import Tags
 from balancer.assignment.errors import TaskAssignmentError
 from balancer.assignment.group.errors import GroupError
 from balancer.assignment.state import TaskId
@@ -69,7 +70,7 @@ class MemberReport(_Message):
     process: Annotated[str, Field(min_length=1, max_length=200)]
     capacity: Annotated[Whole, Field(ge=1, le=100_000)] = 1
     rack: str | None = None
-    tags: dict[str, str] = {}
+    tags: Tags = {}
     offsets: dict[TaskName, Whole] = {}
     state_bytes: dict[TaskName, Whole] = {}
     active: tuple[TaskName, ...] = ()

@@ -174,12 +174,11 @@ class ActiveTask:
                     unusable = False
                     self._writer.renew()
                 if not begun and self._may_begin():
-                    self._writer.begin(
-                        min(deadline, time.monotonic() + self._configs.answer_seconds)
-                    )
+                    self._writer.begin(self._answered_by(deadline))
                     begun = True
                 if begun:
-                    return self._changelog.end(self.task.partition, _left(deadline))
+                    seconds = _left(self._answered_by(deadline))
+                    return self._changelog.end(self.task.partition, seconds)
             except kafka().KafkaException as error:
                 code = error.args[0]
                 # A member that was stuck may begin at the same time, before it learns that it has
@@ -191,6 +190,13 @@ class ActiveTask:
                     raise
             if self._closed.wait(_LOOK_AGAIN_SECONDS) or time.monotonic() > deadline:
                 return None
+
+    def _answered_by(self, deadline: float) -> float:
+        """When a question to Kafka has to be answered, which may be asked again until a deadline.
+
+        Who gives the task up waits no longer.
+        """
+        return min(deadline, time.monotonic() + self._configs.answer_seconds)
 
     def restored_up_to(self) -> int | None:
         """The offset of the changelog at which the task can run; None while it is not known.
@@ -372,13 +378,13 @@ class ActiveTask:
         Parameters
         ----------
         deadline
-            When that wait ends (monotonic seconds); ``task_timeout_ms`` from now unless given.
+            When that wait ends (monotonic seconds); ``answer_seconds`` from now unless given.
         """
         with self._ending:
             self.running = False
             self._closed.set()
         if deadline is None:
-            deadline = time.monotonic() + self._configs.task_timeout_ms / 1000
+            deadline = time.monotonic() + self._configs.answer_seconds
         if not self._starting.cancel() and wait([self._starting], _left(deadline)).not_done:
             log.warning("task %s: given up before its start ended", self.task)
         self._executor.submit(self._writer.close)

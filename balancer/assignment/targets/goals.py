@@ -18,12 +18,12 @@ from balancer.assignment.result import TaskAssignment, UnmetGoal
 from balancer.assignment.snapshot import LOAD, application_snapshot
 from balancer.assignment.state import ApplicationState
 from balancer.assignment.targets.exchange import exchanged
+from balancer.assignment.targets.relief import ReliefParameters, relieved
 from balancer.assignment.warmups import Warmups
 from balancer.engine import Balancer
 from balancer.planning.plan import Plan
 from balancer.problem.operation import Operation
 from balancer.search.scorer import Scorer
-from balancer.strategies import load_strategy, with_search_parameters
 from cluster_model.placement import Placement
 from cluster_model.snapshot import SMALLEST, Floats, Ints, Snapshot
 from goals import Cluster, Goal, ResourceCapacity, UsageDistribution
@@ -32,12 +32,8 @@ from metrics_reporter.documents import shown
 # Share of a capacity below which a difference is rounding.
 _ROUNDING = 1e-9
 PROFILE = "stateful-tasks"
-# The limit of the measured load where tasks alone exceed the profile's.
+# The profile's limit of the measured load of the fullest instance.
 _FULLEST = f"ResourceCapacity[{LOAD}]"
-# If the fullest instance is more than this share above what is certain to be necessary, the search
-# is made again, with so many times the rounds of improvement.
-_EVEN = 0.05
-_LONGER = 4
 # Digits of a penalty; what differs beyond them is rounding.
 _DIGITS = 9
 
@@ -78,13 +74,18 @@ class GoalTargets:
     ----------
     goals
         What :class:`balancer.Balancer` takes.
+    relief
+        With the profile: when the fullest instance of what a search has found is relieved.
     """
 
     def __init__(
-        self, goals: Iterable[Goal] | str | Path | Mapping[str, Any] = "stateful-tasks"
+        self,
+        goals: Iterable[Goal] | str | Path | Mapping[str, Any] = PROFILE,
+        relief: ReliefParameters | None = None,
     ) -> None:
         self._balancer = Balancer(goals)
         self._widens = goals == PROFILE
+        self._relief = relief or ReliefParameters()
         self._last: tuple[_Target, TaskAssignment] | None = None
 
     def assign(self, state: ApplicationState, configs: AssignmentConfigs) -> TaskAssignment:
@@ -95,12 +96,14 @@ class GoalTargets:
         application = application_snapshot(state, configs)
         balancer = self._limited(state, application.snapshot)
         plan = self._plan(balancer, application.snapshot, configs)
-        if self._widens and not _is_even(plan):
-            plan = self._plan(_searching_longer(balancer), application.snapshot, configs)
         there = np.argsort(application.task)
-        start = Placement(plan.snapshot, plan.placement.slots)
-        now, then = (_leaders_first(p, there) for p in (start, plan.placement))
+        now = _leaders_first(Placement(application.snapshot), there)
         changed = application.task[plan.rows.partition].tolist()
+        if self._widens and _excess(plan) > self._relief.excess:
+            plan = self._relieved(balancer, plan, now, application.task)
+            changed += application.task[plan.rows.partition].tolist()
+        then = _leaders_first(plan.placement, there)
+        changed += [t for t, held in enumerate(then) if _differ(now[t], held)]
         if changed:
             changed += _exchange(state, plan.placement, application.task, now, then)
         target, last = _Target(then, changed), self._last
@@ -143,22 +146,20 @@ class GoalTargets:
         return limited
 
     def _fullest_first(self, state: ApplicationState, snapshot: Snapshot) -> list[Goal]:
-        """The goals; of the profile, before evenness, that none is fuller than large tasks require.
+        """The goals; of the profile, before evenness, that none is fuller than tasks require.
 
-        Where tasks alone exceed the limit of the measured load, hardly any instance can be
-        content, and whether one is far beyond the limit counts little.
+        Where large tasks prevent evenness, hardly any instance can be content, and whether one is
+        far beyond the limit counts little.
         """
         goals = self._balancer.goals
         even = [g for g in goals if isinstance(g, UsageDistribution) and g.resource == LOAD]
         if not self._widens or not even or LOAD not in snapshot.resources:
             return goals
         tier, slack = even[0].tier or 0, even[0].slack
-        r = snapshot.resources.index(LOAD)
-        load, capacity = snapshot.leader_load[:, r], snapshot.capacity[:, r]
-        fullest, mean = least_fullest(load, capacity), load.sum() / capacity.sum()
-        threshold = fullest * (1 + slack)
+        load, capacity = _load_and_capacity(snapshot)
+        threshold = least_fullest(load, capacity) * (1 + slack)
         stated = {goal.name for goal in self._limits(state)}
-        if fullest <= mean * (1 + slack) or threshold > 1 or _FULLEST in stated:
+        if not 0 < threshold <= 1 or _FULLEST in stated:
             return goals
         limit = ResourceCapacity(resource=LOAD, threshold=threshold, hard=False, tier=tier)
         later = [
@@ -187,6 +188,21 @@ class GoalTargets:
             return plan
         return balancer.propose(replace(snapshot, warming=np.zeros(0, np.bool_)))
 
+    def _relieved(self, balancer: Balancer, plan: Plan, now: Copies, task: Ints) -> Plan:
+        """A plan from a placement whose fullest instance carries less, if hard goals allow it."""
+        s = plan.snapshot
+        load, capacity = _load_and_capacity(s)
+        then = _leaders_first(plan.placement, np.argsort(task))
+        owners = [np.array([copies[0] for copies in held])[task] for held in (then, now)]
+        enough = least_fullest(load, capacity) * (1 + self._relief.excess)
+        leaders = np.empty_like(task)
+        leaders[task] = relieved(load, capacity, owners, enough, self._relief)
+        copies = [_led_by(i, held) for i, held in zip(leaders.tolist(), then, strict=True)]
+        found = balancer.propose(_snapshot_at(s, copies, task))
+        if not _is_allowed(found):
+            return plan
+        return found if not _is_allowed(plan) or _excess(found) < _excess(plan) else plan
+
 
 def least_fullest(load: Floats, capacity: Floats) -> float:
     """What no placement of tasks goes below: load / capacity of the fullest instance.
@@ -200,6 +216,8 @@ def least_fullest(load: Floats, capacity: Floats) -> float:
     6.0
     """
     most = float(capacity.max())
+    if most <= 0:
+        return np.inf if load.any() else 0.0
     least = max(float(load.sum() / capacity.sum()), float(load.max(initial=0.0)) / most)
     if capacity.min() == most:
         summed = np.concatenate([[0.0], np.cumsum(np.sort(load)[::-1])])
@@ -208,25 +226,38 @@ def least_fullest(load: Floats, capacity: Floats) -> float:
     return least
 
 
-def _is_even(plan: Plan) -> bool:
-    """Whether no instance carries much more measured load than is certain to be necessary."""
-    s = plan.snapshot
-    if LOAD not in s.resources:
-        return True
+def _load_and_capacity(s: Snapshot) -> tuple[Floats, Floats]:
+    """(P,) measured load of each task where it is active, and (B,) what instances can carry."""
     r = s.resources.index(LOAD)
-    load, capacity = s.leader_load[:, r], s.capacity[:, r]
+    return s.leader_load[:, r], s.capacity[:, r]
+
+
+def _excess(plan: Plan) -> float:
+    """Measured load of the fullest instance above what is certain to be necessary, as a share.
+
+    0 where instances have no capacity: that is a limit, which goals judge.
+    """
+    if LOAD not in plan.snapshot.resources:
+        return 0.0
+    load, capacity = _load_and_capacity(plan.snapshot)
+    if not capacity.all():
+        return 0.0
     leaders = [held[0] for held in _leaders_first(plan.placement, np.arange(len(load)))]
-    carried = np.bincount(leaders, load, len(capacity))
-    return bool((carried <= (1 + _EVEN) * least_fullest(load, capacity) * capacity).all())
+    fullest = float((np.bincount(leaders, load, len(capacity)) / capacity).max())
+    least = least_fullest(load, capacity)
+    return fullest / least - 1 if least > 0 else 0.0
 
 
-def _searching_longer(balancer: Balancer) -> Balancer:
-    """The balancer with more rounds of improvement."""
-    found = copy(balancer)
-    rounds = _LONGER * balancer.search.improvement_rounds
-    search = balancer.search.model_copy(update={"improvement_rounds": rounds})
-    found.strategy = with_search_parameters(load_strategy("goals"), search)
-    return found
+def _is_allowed(plan: Plan) -> bool:
+    """Whether no hard goal is unmet after the plan."""
+    return not any(goal.hard for goal in plan.unmet)
+
+
+def _led_by(instance: int, copies: list[int]) -> list[int]:
+    """Copies of a task with another active one: a standby there changes roles with it."""
+    if instance in copies:
+        return [instance, *(i for i in copies if i != instance)]
+    return [instance, *copies[1:]]
 
 
 def _over_capacity(assignment: TaskAssignment) -> Iterator[UnmetGoal]:
