@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from collections.abc import Sized
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -22,6 +22,7 @@ UNLIMITED = 2**63 - 1
 
 # Kafka's costs are Java's int.
 Cost = Annotated[int, Strict(), Field(ge=0, lt=2**31)]
+_Several = TypeVar("_Several", bound=Sized)
 # The limits of Kafka's StreamsConfig.
 _MOST_TAGS, _LONGEST_KEY, _LONGEST_VALUE = 5, 20, 30
 
@@ -38,7 +39,7 @@ def _value(value: str) -> str:
     return value
 
 
-def _few(tags: Mapping[str, str]) -> Mapping[str, str]:
+def _few(tags: _Several) -> _Several:
     if len(tags) > _MOST_TAGS:
         raise ValueError(f"at most {_MOST_TAGS} tags expected")
     return tags
@@ -96,16 +97,12 @@ class AssignmentConfigs(BaseModel):
     rack_aware_assignment_strategy: Literal["none", "min_traffic", "balance_subtopology"] = "none"
     rack_aware_assignment_traffic_cost: Cost | None = None
     rack_aware_assignment_non_overlap_cost: Cost | None = None
-    rack_aware_assignment_tags: tuple[TagKey, ...] = ()
+    rack_aware_assignment_tags: Annotated[tuple[TagKey, ...], AfterValidator(_few)] = ()
     unknown_lag_is_caught_up: StrictBool = False
 
     @model_validator(mode="after")
-    def _few_tags_once(self) -> Self:
+    def _tags_once(self) -> Self:
         tags = self.rack_aware_assignment_tags
-        if len(tags) > _MOST_TAGS:
-            raise ValueError(
-                f"{len(tags)} rack_aware_assignment_tags found, at most {_MOST_TAGS} expected"
-            )
         twice = sorted({tag for tag in tags if tags.count(tag) > 1})
         if twice:
             raise ValueError(

@@ -167,17 +167,14 @@ def albic(
     def nearer(p: Allocation, group: Ints, node: Ints, fine: float, until: Deadline) -> Ints:
         """Bring communicating key groups closer, towards a cut of the whole graph if that helps."""
         nonlocal ahead
-        found = refine_locality(p, talk, node, fine, until, own)
         if 0 < len(units.rate) <= own.outlook_pairs and own.outlook > 0:
             if ahead is None or ahead[0] is not group:
                 ahead = group, aim(units, group)
             if units.local(ahead[1]) > units.local(node) + _TINY:
-                drawn = refine_towards(units, p, node, ahead[1], fine, until, own)
-                here = units.local(node)
-                at_once = own.outlook_share * (units.local(found) - here)
-                if units.local(drawn) - here >= max(at_once, _TINY):
-                    return drawn
-        return found
+                found = refine_towards(units, p, node, ahead[1], fine, until, own)
+                if units.local(found) > units.local(node) + _TINY:
+                    return found
+        return refine_locality(p, talk, node, fine, until, own)
 
     def more_local(one: Solution, other: Solution) -> bool:
         return units.local(one.node) > units.local(other.node) + _TINY

@@ -33,9 +33,6 @@ class CollocationParameters(AllocationParameters):
         How much it counts that a key group comes to where a balanced cut of the whole graph has it,
         relative to its traffic there. More looks farther ahead than one period; with 0, each
         migration counts by what it makes local at once.
-    outlook_share
-        Least share of what migrations gain at once that those towards the cut gain. A cut that
-        gives less for so many migrations is far away, and is not followed.
     outlook_pairs
         Communicating pairs up to which the whole graph is cut; larger graphs take seconds.
     """
@@ -47,5 +44,4 @@ class CollocationParameters(AllocationParameters):
     locality_passes: int = Field(default=40, ge=0, le=10**9)
     swap_tries: int = Field(default=2_000, ge=0, le=10**9)
     outlook: float = Field(default=0.2, ge=0, le=10)
-    outlook_share: Share = 0.7
     outlook_pairs: int = Field(default=100_000, ge=0, le=10**9)
