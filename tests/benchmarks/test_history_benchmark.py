@@ -11,6 +11,7 @@ import pytest
 from benchmarks import history as module
 from benchmarks.harness.environments import PeerMissing
 from benchmarks.registry import BenchmarkError, Options, all_benchmarks
+from benchmarks.subjects import duckdb_history
 
 QUIET = Options(log=lambda sentence: None)
 
@@ -96,7 +97,7 @@ def test_without_duckdb_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch) ->
     def missing(options: Options) -> Path:
         raise PeerMissing("duckdb could not be installed")
 
-    monkeypatch.setattr(module.duckdb_history, "prepare", missing)
+    monkeypatch.setattr(duckdb_history, "prepare", missing)
     monkeypatch.setattr(module, "_apart", lambda *args, **kwargs: [])
     assert not list(module.history(["S"], QUIET))
     with pytest.raises(PeerMissing):
@@ -110,7 +111,7 @@ def test_duckdb_gives_the_same_answer(tmp_path: Path, monkeypatch: pytest.Monkey
                                "replication_factor": 2}  # fmt: skip
     monkeypatch.setattr(module, "_CLUSTER", cluster)
     monkeypatch.setattr(module, "_VALUES", {"S": 3000.0})
-    python = module.duckdb_history.prepare(QUIET)
+    python = duckdb_history.prepare(QUIET)
     rows = {metric: value for metric, value, _ in module.measure("S", 1, tmp_path, python)}
     assert rows["duckdb: largest difference"] < 1e-9
     assert rows["duckdb: processor seconds"] > 0

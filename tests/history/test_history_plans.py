@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -36,7 +37,7 @@ SPAN = {"window_ms": 1000, "first_ms": 0, "end_ms": 9000}
 
 def outline(table: DataFrame) -> list[str]:
     """Operators of the physical plan that move rows, hold many, or leave Java."""
-    plan = table._jdf.queryExecution().executedPlan().toString()  # type: ignore[operator]
+    plan = table._jdf.queryExecution().executedPlan().toString()
     found = []
     for line in plan.splitlines():
         match = KEPT.match(line)
@@ -83,10 +84,10 @@ def steps(spark: SparkSession, directory: Path) -> Iterator[tuple[str, DataFrame
     judged = judge(records, metadata, window_ms=1000, windows=5, further=["requests"])
     yield "judge: arrivals", judged.arrivals
     for name in ("rated", "settled", "brokers"):
-        kept = table(name, getattr(judged, name).schema)
+        kept: Any = {name: table(name, getattr(judged, name).schema)}
         yield f"judge: {name}", getattr(judged, name)
         # The steps after it read a table.
-        judged = replace(judged, **{name: kept})
+        judged = replace(judged, **kept)
     yield "partition sums", partition_sums(judged.rated)
     yield "broker sums", broker_sums(judged.brokers)
     yield "further sums", further_sums(judged)
@@ -97,8 +98,8 @@ def steps(spark: SparkSession, directory: Path) -> Iterator[tuple[str, DataFrame
     yield "windows", windows.windows(sums, **SPAN)
     attributed = windows.attributed_windows(sums, **SPAN)
     yield "windows by broker, in order", ordered(attributed)
-    kept = table("attributed", attributed.schema)
-    led, placements = windows.led_of(kept), metadata.placements
+    led = windows.led_of(table("attributed", attributed.schema))
+    placements = metadata.placements
     yield "traffic of brokers", broker_traffic(led, placements, 1000)
     of_brokers = table("BROKER_SUMS", schema.BROKER_SUMS)
     yield "windows of brokers", windows.broker_windows(of_brokers, **SPAN)
