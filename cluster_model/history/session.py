@@ -64,9 +64,13 @@ _OF_SESSIONS = ("spark.sql.session.timeZone", "spark.sql.execution.arrow.pyspark
 _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Most queries run once, and Java's second compiler takes longer than they do. Options of
-    # spark.driver.extraJavaOptions come after these, and override them.
-    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
+    # Most generated code runs briefly: Java's second compiler waits ten times longer than by
+    # default, or it takes longer than the queries. What spark.driver.extraJavaOptions has counts
+    # more.
+    "spark.driver.defaultJavaOptions": (
+        "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
+        "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+    ),
 }
 
 
