@@ -1,6 +1,6 @@
 """Months of records through Spark into a snapshot: rows per second, memory, plan quality.
 
-python -m benchmarks.history WHAT SIZE SEED SCRATCH ANSWER.json
+python -m benchmarks.history WHAT SIZE SEED SCRATCH ANSWER.json [PYTHON_WITH_DUCKDB]
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.harness.environments import PeerMissing
 from benchmarks.harness.processes import run_apart
 from benchmarks.registry import BenchmarkError, Options, Row, benchmark
+from benchmarks.subjects import duckdb_history
 from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.snapshot import Bools
 
@@ -58,7 +60,7 @@ _LIVES: dict[str, tuple[int, dict[str, Any]]] = {
     "L": (30, {"brokers": 1_000, "partitions": 30_000, "racks": 10}),
 }
 _HOUR_MS = 3_600_000
-_SUBJECTS = ("snapshot", "p95 against mean", "backtest")
+_SUBJECTS = ("snapshot", "duckdb", "p95 against mean", "backtest")
 _ROOT = Path(__file__).parents[1]
 
 
@@ -72,8 +74,12 @@ def history(sizes: Sequence[str], options: Options) -> Iterator[Row]:
     in the number of values, from one size to the next; processor seconds are the most reliable
     measure on a busy machine.
 
-    The second subject has flat topics and topics that peak at about the same time of the day.
-    Both plans are made from the same week; the following day judges them. The third
+    DuckDB makes the same loads of the same Parquet, in a process of its own, and the answers are
+    compared; its processor seconds are those of that process, from its start on, ours those from
+    a session that is up.
+
+    The third subject has flat topics and topics that peak at about the same time of the day.
+    Both plans are made from the same week; the following day judges them. The fourth
     replays hours of synthetic loads against two configurations (20, 100 and 1,000 brokers),
     and draws with ``--pictures``.
     """
@@ -82,11 +88,14 @@ def history(sizes: Sequence[str], options: Options) -> Iterator[Row]:
             raise BenchmarkError(f"no subject {name!r}; there are {', '.join(_SUBJECTS)}")
     requested = options.subjects or _SUBJECTS
     before: dict[str, float] = {}
-    for size in sizes if "snapshot" in requested else ():
+    peer = _peer(options) if "duckdb" in requested else None
+    for size in sizes if "snapshot" in requested or peer is not None else ():
         options.log(f"history {size}: {_VALUES[size]:.0e} values")
-        found = _apart("snapshot", size, options.seed)
+        found = _apart("snapshot", size, options.seed, peer=peer)
         for metric, value, unit in found:
-            yield Row("history", size, "snapshot", metric, value, unit)
+            name, of_peer, own = metric.partition("duckdb: ")
+            yield Row("history", size, *(("duckdb", own) if of_peer else ("snapshot", name)),
+                      value, unit)  # fmt: skip
         reported = {metric: value for metric, value, _ in found}
         if before:
             grown = math.log(reported["values"] / before["values"])
@@ -104,8 +113,23 @@ def history(sizes: Sequence[str], options: Options) -> Iterator[Row]:
             yield Row("history", sizes[0], "p95 against mean", metric, value, unit)
 
 
+def _peer(options: Options) -> Path | None:
+    """The interpreter with DuckDB; None if there can be none and it was not asked for by name."""
+    try:
+        return duckdb_history.prepare(options)
+    except PeerMissing as error:
+        if "duckdb" in options.subjects:
+            raise
+        options.log(f"duckdb left out: {error}")
+        return None
+
+
 def _apart(
-    what: str, size: str, seed: int, pictures: Path | None = None
+    what: str,
+    size: str,
+    seed: int,
+    pictures: Path | None = None,
+    peer: Path | None = None,
 ) -> list[tuple[str, float, str]]:
     """Measure in a separate process and Spark; keep its picture if one is requested."""
     with tempfile.TemporaryDirectory(prefix="history-") as scratch:
@@ -119,6 +143,7 @@ def _apart(
             str(seed),
             scratch,
             answer,
+            *([] if peer is None else [peer]),
         ]
         run_apart(command, f"history {size}", cwd=_ROOT)
         drawn = answer.with_suffix(".svg")
@@ -134,8 +159,10 @@ def _of_brokers(picture: Path) -> Path:
     return picture.with_stem(f"{picture.stem}-brokers")
 
 
-def measure(size: str, seed: int, scratch: Path) -> list[tuple[str, float, str]]:
-    """Write records of a size, and make a snapshot of them."""
+def measure(
+    size: str, seed: int, scratch: Path, peer: Path | None = None
+) -> list[tuple[str, float, str]]:
+    """Write records of a size, and make a snapshot of them, and with DuckDB the same loads."""
     from pyspark.sql import functions as f
 
     from cluster_model.history.history import History
@@ -172,6 +199,14 @@ def measure(size: str, seed: int, scratch: Path) -> list[tuple[str, float, str]]
     # Holds for any length of history: at the quietest time of the day rates are 0.29 of their mean.
     if not (found.leader_load[:, 1] > 0.2 * cluster.leader_load[:, 1]).all():
         raise BenchmarkError("the p95 of a partition came out far below its mean rate")
+    beside: list[tuple[str, float, str]] = []
+    if peer is not None:
+        spent, differs = duckdb_history.measure(peer, scratch / "records", cluster, found, scratch)
+        beside = [
+            ("processor seconds / DuckDB's", worked / spent, "ratio"),
+            ("duckdb: processor seconds", spent, "seconds"),
+            ("duckdb: largest difference", differs, "ratio"),
+        ]
     return [
         ("values", float(sum(counts)), "values"),
         ("rows", float(rows), "rows"),
@@ -182,6 +217,7 @@ def measure(size: str, seed: int, scratch: Path) -> list[tuple[str, float, str]]
         ("rows per second", rows / seconds, "rows/s"),
         ("values per second", sum(counts) / seconds, "values/s"),
         ("peak memory", float(memory[0]), "bytes"),
+        *beside,
     ]
 
 
@@ -449,7 +485,9 @@ def _size(path: Path) -> int:
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-def main(what: str, size: str, seed: str, scratch: str, answer: str) -> None:
+def main(
+    what: str, size: str, seed: str, scratch: str, answer: str, peer: str | None = None
+) -> None:
     """Measure one thing, and write the rows to a file."""
     folder = Path(scratch) / what
     folder.mkdir()
@@ -458,7 +496,7 @@ def main(what: str, size: str, seed: str, scratch: str, answer: str) -> None:
     elif what == "backtest":
         rows = replay(size, int(seed), folder, Path(answer).with_suffix(".svg"))
     else:
-        rows = measure(size, int(seed), folder)
+        rows = measure(size, int(seed), folder, None if peer is None else Path(peer))
     Path(answer).write_text(json.dumps(rows))
     shutil.rmtree(folder, ignore_errors=True)
 

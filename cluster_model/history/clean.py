@@ -12,7 +12,7 @@ count if they come from the broker that led it then.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
 
@@ -77,10 +77,12 @@ class JudgedRecords:
 
     Parameters
     ----------
-    partitions
-        A row for each record of a partition, and for each share of a topic's record.
-        Rows with the outcome ``added`` or ``split`` hold only the rates that count, to be
-        divided by ``shares``.
+    rated
+        A row for each record of a partition whose rates are at issue, and for each share of a
+        topic's record. Rows with the outcome ``added`` or ``split`` hold only the rates that
+        count, to be divided by ``shares``.
+    settled
+        The same for all other records of partitions and topics, none of whose rates count.
     brokers
         A row for each value (`metric`, `value`) of a record of a broker, or one for a record
         without any.
@@ -91,14 +93,20 @@ class JudgedRecords:
         arrival unless the records name batches.
     further
         Metrics of partitions beyond rates and sizes; the values of the i-th are in the column
-        :func:`further_column` of `partitions`.
+        :func:`further_column` of `rated` and `settled`.
     """
 
-    partitions: DataFrame
+    rated: DataFrame
+    settled: DataFrame
     brokers: DataFrame
     problems: DataFrame | None
     arrivals: DataFrame
     further: tuple[str, ...] = ()
+
+    @property
+    def partitions(self) -> DataFrame:
+        """`rated` and `settled` together."""
+        return self.rated.unionByName(self.settled)
 
     @property
     def outcomes(self) -> DataFrame:
@@ -123,20 +131,21 @@ class JudgedRecords:
         """The records that do not count, each once, with the reason."""
         return self.outcomes.where(~F.col("reason").isin(*TAKEN))
 
-    def persist(self) -> JudgedRecords:
-        """The same, computed once and kept on the executors' disks."""
+    def persist(self, *, settled: bool = True) -> JudgedRecords:
+        """The same, computed once and kept on the executors' disks; `settled` only on request."""
         kept = StorageLevel.DISK_ONLY
         # First, so that Spark finds it in the plans of the others.
         self.arrivals.persist(kept)
-        return replace(
-            self, partitions=self.partitions.persist(kept), brokers=self.brokers.persist(kept)
-        )
+        if settled:
+            self.settled.persist(kept)
+        self.rated.persist(kept)
+        self.brokers.persist(kept)
+        return self
 
     def unpersist(self) -> None:
         """Release the tables that were kept."""
-        self.arrivals.unpersist()
-        self.partitions.unpersist()
-        self.brokers.unpersist()
+        for table in (self.arrivals, self.settled, self.rated, self.brokers):
+            table.unpersist()
 
 
 def in_batches(records: DataFrame, window_ms: int) -> DataFrame:
@@ -236,8 +245,13 @@ def judge(
         .drop("newest_ms", "rated", "follower")
         for t in (partitions, brokers)
     )
+    open_ = F.col(_OUTCOME).isNull()
     return JudgedRecords(
-        _judged_partitions(partitions, sampled),
+        _judged_partitions(partitions.where(open_), sampled),
+        # Values of those that are taken count for their size alone.
+        partitions.where(~open_).withColumns(
+            {name: F.when(~F.col(_OUTCOME).isin(*TAKEN), F.col(name)) for name in sampled}
+        ),
         _judged_brokers(brokers),
         problems,
         arrivals,
@@ -448,21 +462,22 @@ def _arrivals(partitions: DataFrame, brokers: DataFrame) -> DataFrame:
 
 def _judged_partitions(rows: DataFrame, sampled: Sequence[str]) -> DataFrame:
     """Mark duplicate and superseded records; keep only values that count."""
+    outcome = F.col(_OUTCOME)
     window = (CLUSTER, "topic", "partition", "start_ms")
-    open_ = F.col(_OUTCOME).isNull()
     guess = F.col("phase") == _TOPICS
-    together = Window.partitionBy(*window)
-    earlier = (
-        Window.partitionBy(*window, "time_ms", "phase")
-        .orderBy(*_ARRIVAL)
-        .rowsBetween(Window.unboundedPreceding, -1)
-    )
+    along = Window.partitionBy(*window).orderBy("phase", "time_ms", *_ARRIVAL)
+    earlier = along.rowsBetween(Window.unboundedPreceding, -1)
+    together = along.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    here = F.struct("phase", "time_ms")
     rows = rows.repartition(*window)
-    has = {name: open_ & F.col(name).isNotNull() for name in sampled}
+    has = {name: F.col(name).isNotNull() for name in sampled}
     rows = rows.withColumns(
-        {f"{name}_again": F.count(F.when(has[name], 1)).over(earlier) > 0 for name in sampled}
-    ).withColumns(
         {
+            # In this order, an equal one among the earlier is the last of them.
+            f"{name}_before": F.last(F.when(has[name], here), ignorenulls=True).over(earlier)
+            for name in sampled
+        }
+        | {
             # Within a batch, records of partitions come before those of topics.
             f"{name}_measured": F.min(F.when(has[name] & ~guess, F.col("batch"))).over(together)
             for name in sampled
@@ -474,7 +489,7 @@ def _judged_partitions(rows: DataFrame, sampled: Sequence[str]) -> DataFrame:
             f"{name}_became": F.when(
                 has[name],
                 F.when(guess & (F.col(f"{name}_measured") <= F.col("batch")), "superseded")
-                .when(F.col(f"{name}_again"), "duplicate")
+                .when(F.col(f"{name}_before") == here, "duplicate")
                 .otherwise(F.when(guess, "split").otherwise("added")),
             )
             for name in sampled
@@ -482,8 +497,7 @@ def _judged_partitions(rows: DataFrame, sampled: Sequence[str]) -> DataFrame:
     )
     became = F.array(*(f"{name}_became" for name in sampled))
     best = (F.when(F.array_contains(became, kind), kind) for kind in ("added", *_BEST_FIRST))
-    rows = rows.withColumn(_OUTCOME, F.coalesce(_OUTCOME, *best))
-    taken = F.col(_OUTCOME).isin(*TAKEN)
+    rows = rows.withColumn(_OUTCOME, F.coalesce(*best))
     # A measurement discards earlier estimates, which counted until then.
     counts = {
         name: F.col(f"{name}_became").isin(*TAKEN)
@@ -491,8 +505,8 @@ def _judged_partitions(rows: DataFrame, sampled: Sequence[str]) -> DataFrame:
         for name in sampled
     }
     return rows.withColumns(
-        {name: F.when(~taken | counts[name], F.col(name)) for name in sampled}
-    ).drop(*(f"{name}_{helper}" for name in sampled for helper in ("again", "measured", "became")))
+        {name: F.when(~outcome.isin(*TAKEN) | counts[name], F.col(name)) for name in sampled}
+    ).drop(*(f"{name}_{helper}" for name in sampled for helper in ("before", "measured", "became")))
 
 
 def _judged_brokers(rows: DataFrame) -> DataFrame:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -100,6 +101,7 @@ class History:
         self._range: tuple[int, int] | None = None
         self._cpu: dict[tuple[int, int], CpuModel] = {}
         self._forecasts: dict[tuple[int, int, ForecastParameters], Forecast] = {}
+        self._kept: dict[tuple[int, int], DataFrame] = {}
 
     @classmethod
     def open(
@@ -157,12 +159,12 @@ class History:
         tables = MetadataTables.of(own.sparkSession, [log])
         judged = judge(
             own, tables, window_ms=window_ms, windows=windows, further=tuple(measured or ())
-        ).persist()
+        ).persist(settled=False)
         prepared = PreparedHistory(
-            partition_sums=partition_sums(judged.partitions).persist(StorageLevel.DISK_ONLY),
+            partition_sums=partition_sums(judged.rated).persist(StorageLevel.DISK_ONLY),
             broker_sums=broker_sums(judged.brokers).persist(StorageLevel.DISK_ONLY),
             sizes=sizes(judged.partitions).persist(StorageLevel.DISK_ONLY),
-            traffic=traffic_sums(own, judged.partitions, window_ms).persist(StorageLevel.DISK_ONLY),
+            traffic=traffic_sums(own, judged.rated, window_ms).persist(StorageLevel.DISK_ONLY),
             quarantine=judged.quarantine,
             further=further_sums(judged).persist(StorageLevel.DISK_ONLY),
             window_ms=window_ms,
@@ -203,6 +205,8 @@ class History:
     def windows(self, first_ms: int | None = None, end_ms: int | None = None) -> DataFrame:
         """The table WINDOWS of a range, by default of all complete windows."""
         first, end = self._within(first_ms, end_ms)
+        if (first, end) in self._kept:
+            return self._kept[first, end].drop("by_broker")
         return windowed.windows(self._partition_sums, first_ms=first, end_ms=end, **self._options)
 
     def broker_windows(self, first_ms: int | None = None, end_ms: int | None = None) -> DataFrame:
@@ -273,7 +277,12 @@ class History:
         """
         first, end = self._within(first_ms, end_ms)
         if (first, end) not in self._cpu:
-            led = windowed.led(self._partition_sums, first_ms=first, end_ms=end, **self._options)
+            if (first, end) in self._kept:
+                led = windowed.led_of(self._kept[first, end])
+            else:
+                led = windowed.led(
+                    self._partition_sums, first_ms=first, end_ms=end, **self._options
+                )
             self._cpu[first, end] = fit_cpu(
                 broker_traffic(led, self._placements, self.window_ms),
                 self.broker_windows(first, end),
@@ -298,9 +307,10 @@ class History:
         key = (end, horizon, parameters or ForecastParameters())
         if key not in self._forecasts:
             resources = self.metadata.at(end - 1).resources
-            means = self._means(self.metadata.at(end - 1), first, end, 0.0)
-            loads = self._complete_loads(first, end, means)
-            reported = forecast_loads(loads, resources, (first, end), horizon, key[2])
+            with self._keeping_windows(first, end):
+                means = self._means(self.metadata.at(end - 1), first, end, 0.0)
+                loads = self._complete_loads(first, end, means)
+                reported = forecast_loads(loads, resources, (first, end), horizon, key[2])
             # Only the last one, which holds arrays of all loads.
             self._forecasts = {key: reported}
         return self._forecasts[key]
@@ -364,22 +374,25 @@ class History:
             first = max(first, (end - back) // self.window_ms * self.window_ms)
         first, end = self._within(first, end)
         base = self.metadata.at(end - 1)
-        means = self._means(base, first, end, min_ratio)
-        further = self._further(base, first, end, min_ratio)
         capacity = base.capacity
-        if statistic == "mean":
-            loads, capacity = self._mean_loads(base, first, end, means, cpu)
-            for (name, share), lead in zip(self._shares.items(), further.T, strict=True):
-                loads[0][:, base.resource(name)] = lead
-                loads[1][:, base.resource(name)] = share * lead
-        elif statistic == "forecast":
-            reported = self.forecast(end, horizon_ms, forecasting)
-            found = aligned_loads(
-                base, reported.topic, reported.partition, reported.leader, reported.follower
-            )
-            loads = self._completed(base, end, found)
-        else:
-            loads = self._statistic_loads(base, first, end, statistic, means)
+        # Attribution of a mean reads the windows once.
+        several = cpu == "regression"
+        with self._keeping_windows(first, end) if several else nullcontext():
+            means = self._means(base, first, end, min_ratio)
+            further = self._further(base, first, end, min_ratio)
+            if statistic == "mean":
+                loads, capacity = self._mean_loads(base, first, end, means, cpu)
+                for (name, share), lead in zip(self._shares.items(), further.T, strict=True):
+                    loads[0][:, base.resource(name)] = lead
+                    loads[1][:, base.resource(name)] = share * lead
+            elif statistic == "forecast":
+                reported = self.forecast(end, horizon_ms, forecasting)
+                found = aligned_loads(
+                    base, reported.topic, reported.partition, reported.leader, reported.follower
+                )
+                loads = self._completed(base, end, found)
+            else:
+                loads = self._statistic_loads(base, first, end, statistic, means)
         measured = replace(base, capacity=capacity, leader_load=loads[0], follower_load=loads[1])
         rates = self._traffic.where((f.col("start_ms") >= first) & (f.col("start_ms") < end))
         return with_traffic(measured, traffic_rates(rates, statistic))
@@ -407,14 +420,33 @@ class History:
             )
         return first, end
 
+    @contextmanager
+    def _keeping_windows(self, first: int, end: int) -> Iterator[None]:
+        """Compute the windows of a range once, for all that reads them meanwhile."""
+        if (first, end) in self._kept:
+            yield
+            return
+        found = windowed.attributed_windows(
+            self._partition_sums, first_ms=first, end_ms=end, **self._options
+        )
+        # In the order of what reads them.
+        kept = self._kept[first, end] = ordered(found).persist(StorageLevel.DISK_ONLY)
+        try:
+            yield
+        finally:
+            del self._kept[first, end]
+            kept.unpersist()
+
     def _means(self, base: Snapshot, first: int, end: int, min_ratio: float) -> Floats:
         """(P, 2) float: mean bytes in and out over the windows that have them; else nan."""
         known = {name: f.col(f"{name}_kind") < _NO_VALID for name in (BYTES_IN, BYTES_OUT)}
         of = [f.avg(f.when(ok, f.col(name))).alias(name) for name, ok in known.items()]
         both = f.count(f.when(known[BYTES_IN] & known[BYTES_OUT], 1)).alias("both")
         created = self.metadata.created_ms(end - 1)
+        windows = self.windows(first, end)
+        in_order = windows if (first, end) in self._kept else ordered(windows)
         found = (
-            ordered(self._living(self.windows(first, end), end))
+            self._living(in_order, end)
             .groupBy(*ENTITY)
             .agg(*of, both, f.min("start_ms").alias("first"))
             .toArrow()

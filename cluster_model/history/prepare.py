@@ -116,10 +116,10 @@ def prepare(
     now = time.time_ns() // 1_000_000
     run = f"{_RUN}{now:015}-{uuid.uuid4().hex}"
     tables = {
-        "cells": partition_sums(judged.partitions),
+        "cells": partition_sums(judged.rated),
         "broker_cells": broker_sums(judged.brokers),
         "sizes": sizes(judged.partitions),
-        "traffic": traffic_sums(records, judged.partitions, window_ms),
+        "traffic": traffic_sums(records, judged.rated, window_ms),
         "further": further_sums(judged),
     }
     started = F.col("start_ms")

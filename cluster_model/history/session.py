@@ -61,7 +61,17 @@ _REMOTE_PORT = 15002
 _REACHED_SECONDS = 10.0
 _OF_SESSIONS = ("spark.sql.session.timeZone", "spark.sql.execution.arrow.pyspark.enabled")
 # A session with a local master is accessible only from this machine.
-_LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # Most generated code runs briefly: Java's second compiler waits ten times longer than by
+    # default, or it takes longer than the queries. What spark.driver.extraJavaOptions has counts
+    # more.
+    "spark.driver.defaultJavaOptions": (
+        "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
+        "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+    ),
+}
 
 
 def spark_session(

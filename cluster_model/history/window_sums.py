@@ -16,16 +16,16 @@ _PARTITION = (CLUSTER, "topic", "partition")
 _ORDER = ("time_ms", "batch", "source_partition", "source_offset")
 
 
-def partition_sums(partitions: DataFrame) -> DataFrame:
+def partition_sums(rated: DataFrame) -> DataFrame:
     """The table PARTITION_SUMS of judged records.
 
     Parameters
     ----------
-    partitions
-        :attr:`cluster_model.history.clean.JudgedRecords.partitions`.
+    rated
+        :attr:`cluster_model.history.clean.JudgedRecords.rated`.
     """
     guess = F.col("shares_of_topic")
-    rows = partitions.where(F.col("outcome").isin(*TAKEN)).where(
+    rows = rated.where(F.col("outcome").isin(*TAKEN)).where(
         F.col(RATES[0]).isNotNull() | F.col(RATES[1]).isNotNull()
     )
     reported: dict[str, Column] = {}
@@ -86,7 +86,7 @@ def further_sums(judged: JudgedRecords) -> DataFrame:
     if not judged.further:
         metrics = F.array().cast("array<struct<metric:string,value:double>>")
     rows = (
-        judged.partitions.where(F.col("outcome").isin(*TAKEN))
+        judged.rated.where(F.col("outcome").isin(*TAKEN))
         .withColumn("each", F.explode(F.filter(metrics, lambda x: x["value"].isNotNull())))
         .select("*", "each.metric", "each.value")
     )

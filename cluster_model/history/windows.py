@@ -28,6 +28,8 @@ from metrics_reporter import BYTES_IN, BYTES_OUT
 _RATES = (BYTES_IN, BYTES_OUT)
 _PARTITION = (CLUSTER, "topic", "partition")
 _NO_VALID = Extrapolation.NO_VALID_EXTRAPOLATION.value
+# Column with the samples of each broker.
+_MEASURED = "measured"
 
 
 def windows(
@@ -59,6 +61,25 @@ def windows(
     rows = _in_range(partition_sums, window_ms, min_samples, first_ms, end_ms)
     found = _extrapolated(_over_brokers(rows), _PARTITION, _RATES, window_ms, min_samples)
     return found.select(*WINDOWS.names)
+
+
+def attributed_windows(
+    partition_sums: DataFrame,
+    *,
+    window_ms: int,
+    min_samples: int = 3,
+    first_ms: int | None = None,
+    end_ms: int | None = None,
+) -> DataFrame:
+    """The table WINDOWS, with what :func:`led` has of each window (`by_broker`, an array).
+
+    Both are then computed at once. Parameters and errors are those of :func:`windows`.
+    """
+    rows = _in_range(partition_sums, window_ms, min_samples, first_ms, end_ms)
+    found = _extrapolated(
+        _over_brokers(rows, _MEASURED), _PARTITION, _RATES, window_ms, min_samples, _MEASURED
+    )
+    return found.withColumn("by_broker", _divided()).select(*WINDOWS.names, "by_broker")
 
 
 def broker_windows(
@@ -112,34 +133,44 @@ def led(
 
     Parameters and errors are those of :func:`windows`.
     """
-    rows = _in_range(partition_sums, window_ms, min_samples, first_ms, end_ms)
-    found = _extrapolated(_over_brokers(rows), _PARTITION, _RATES, window_ms, min_samples)
+    found = attributed_windows(
+        partition_sums,
+        window_ms=window_ms,
+        min_samples=min_samples,
+        first_ms=first_ms,
+        end_ms=end_ms,
+    )
+    return led_of(found)
+
+
+def led_of(attributed: DataFrame) -> DataFrame:
+    """The table LED of what :func:`attributed_windows` returns."""
+    return attributed.select(*_PARTITION, "start_ms", F.inline("by_broker")).select(*LED.names)
+
+
+def _divided() -> Column:
+    """The rates of a window by broker, from the samples of it and of its neighbours."""
     near = {name: F.col(f"{name}_kind") == Extrapolation.AVG_ADJACENT for name in _RATES}
     own = F.col("start_ms")
-    beside = F.array(own - window_ms, own, own + window_ms)
-    made_of = found.withColumn(
-        "of_ms", F.explode(F.when(near[BYTES_IN] | near[BYTES_OUT], beside).otherwise(F.array(own)))
+    samples = F.when(near[BYTES_IN] | near[BYTES_OUT], F.col(_MEASURED)).otherwise(
+        F.filter(_MEASURED, lambda x: x["of_ms"] == own)
     )
-    samples = rows.select(
-        *_PARTITION,
-        F.col("start_ms").alias("of_ms"),
-        "broker",
-        *(f"{name}_{what}" for name in _RATES for what in ("sum", "count")),
-    )
-    reported = []
-    for name in _RATES:
-        counts = (F.col("of_ms") == own) | near[name]
-        # A broker's parts come from at most three windows, and are added in their order.
-        part = F.when(counts & (F.col(f"{name}_weight") > 0), F.col(f"{name}_sum"))
-        parts = F.array_sort(F.collect_list(F.struct("of_ms", F.coalesce(part, F.lit(0.0)))))
-        total = F.aggregate(parts, F.lit(0.0), lambda sum_, x: sum_ + x["col2"])
-        weight = F.max(f"{name}_weight")
-        reported.append(F.when(weight > 0, total / weight).otherwise(0.0).alias(name))
-    return (
-        made_of.join(samples, [*_PARTITION, "of_ms"])
-        .groupBy(*_PARTITION, "broker", "start_ms")
-        .agg(*reported)
-        .select(*LED.names)
+
+    def rate(name: str, broker: Column) -> Column:
+        parts = F.filter(
+            samples,
+            lambda x: (x["broker"] == broker) & ((x["of_ms"] == own) | near[name]),
+        )
+        # A broker's parts come from at most three windows, in the order of time.
+        total = F.aggregate(
+            parts, F.lit(0.0), lambda sum_, x: sum_ + F.coalesce(x[f"{name}_sum"], F.lit(0.0))
+        )
+        weight = F.col(f"{name}_weight")
+        return F.when(weight > 0, total / weight).otherwise(0.0).alias(name)
+
+    brokers = F.array_distinct(F.transform(samples, lambda x: x["broker"]))
+    return F.transform(
+        brokers, lambda b: F.struct(b.alias("broker"), *(rate(name, b) for name in _RATES))
     )
 
 
@@ -286,17 +317,25 @@ def _in_range(
     return rows if end_ms is None else rows.where(F.col("start_ms") < end_ms)
 
 
-def _over_brokers(partition_sums: DataFrame) -> DataFrame:
-    """Samples of a window from all brokers, added in the order of the brokers."""
+def _over_brokers(partition_sums: DataFrame, measured: str | None = None) -> DataFrame:
+    """Samples of a window from all brokers, added in the order of the brokers.
+
+    With the samples of each broker as an array, in a column `measured` if it is named.
+    """
     one = Window.partitionBy(*_PARTITION, "start_ms").orderBy("broker")
     whole = one.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     names = [f"{name}_{what}" for name in _RATES for what in ("sum", "count")]
+    found = {name: F.sum(name).over(whole) for name in names}
+    if measured is not None:
+        sums = (f"{name}_sum" for name in _RATES)
+        each = F.struct(F.col("start_ms").alias("of_ms"), "broker", *sums)
+        found[measured] = F.collect_list(each).over(whole)
     return (
         partition_sums.repartition(*_PARTITION)
         .select(
             *_PARTITION,
             "start_ms",
-            *(F.sum(name).over(whole).alias(name) for name in names),
+            *(column.alias(name) for name, column in found.items()),
             F.row_number().over(one).alias("row"),
         )
         .where(F.col("row") == 1)
@@ -305,14 +344,23 @@ def _over_brokers(partition_sums: DataFrame) -> DataFrame:
 
 
 def _extrapolated(
-    rows: DataFrame, by: Sequence[str], names: Sequence[str], window_ms: int, min_samples: int
+    rows: DataFrame,
+    by: Sequence[str],
+    names: Sequence[str],
+    window_ms: int,
+    min_samples: int,
+    measured: str | None = None,
 ) -> DataFrame:
     """Values, kinds and weights of windows, from the sums and counts of their samples.
 
-    A window without samples is included if both its neighbours have enough.
+    A window without samples is included if both its neighbours have enough. A column `measured`
+    of arrays, if one is named, has those of the window and its neighbours together.
     """
     along = Window.partitionBy(*by).orderBy("start_ms")
-    sums = F.struct("start_ms", *(f"{name}_{what}" for name in names for what in ("sum", "count")))
+    columns = [f"{name}_{what}" for name in names for what in ("sum", "count")]
+    if measured is not None:
+        columns.append(measured)
+    sums = F.struct("start_ms", *columns)
     rows = rows.withColumns(
         {"own": sums, "before": F.lag(sums).over(along), "after": F.lead(sums).over(along)}
     )
@@ -321,9 +369,17 @@ def _extrapolated(
     def only(window: Column, shift: int) -> Column:
         return F.when(window["start_ms"] == own["start_ms"] + shift * window_ms, window)
 
-    here = _window(own["start_ms"], own, only(before, -1), only(after, 1), names, min_samples)
+    def window(start: Column, before: Column, own: Column | None, after: Column) -> Column:
+        fields = _window(start, before, own, after, names, min_samples)
+        if measured is not None:
+            arrays = (w[measured] for w in (before, own, after) if w is not None)
+            none = F.array().cast(rows.schema[measured].dataType)
+            fields.append(F.concat(*(F.coalesce(a, none) for a in arrays)).alias(measured))
+        return F.struct(*fields)
+
+    here = window(own["start_ms"], only(before, -1), own, only(after, 1))
     beyond = only(after, 2)
-    gap = _window(own["start_ms"] + window_ms, None, own, beyond, names, min_samples)
+    gap = window(own["start_ms"] + window_ms, own, None, beyond)
     both = F.array(here, F.when(beyond.isNotNull(), gap))
     known = [F.col(f"{name}_kind") < _NO_VALID for name in names]
     return rows.select(*by, F.inline(F.array_compact(both))).where(
@@ -333,12 +389,12 @@ def _extrapolated(
 
 def _window(
     start: Column,
-    own: Column | None,
     before: Column,
+    own: Column | None,
     after: Column,
     names: Sequence[str],
     min_samples: int,
-) -> Column:
+) -> list[Column]:
     fields = [start.alias("start_ms")]
     for name in names:
 
@@ -366,4 +422,4 @@ def _window(
             kind.cast("byte").alias(f"{name}_kind"),
             weight.cast("long").alias(f"{name}_weight"),
         ]
-    return F.struct(*fields)
+    return fields

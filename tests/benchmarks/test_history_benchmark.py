@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from benchmarks import history as module
+from benchmarks.harness.environments import PeerMissing
 from benchmarks.registry import BenchmarkError, Options, all_benchmarks
+from benchmarks.subjects import duckdb_history
 
 QUIET = Options(log=lambda sentence: None)
 
@@ -57,7 +59,7 @@ def test_the_exponent_is_that_of_the_time_in_the_values(monkeypatch: pytest.Monk
     monkeypatch.setattr(
         module,
         "_apart",
-        lambda what, size, seed: [
+        lambda what, size, seed, peer: [
             ("values", reported[size][0], "values"),
             ("seconds", reported[size][1], "seconds"),
             ("processor seconds", 2 * reported[size][1], "seconds"),
@@ -68,6 +70,51 @@ def test_the_exponent_is_that_of_the_time_in_the_values(monkeypatch: pytest.Monk
     assert found["M", "exponent of seconds"] == pytest.approx(1.0)
     assert found["M", "exponent of processor seconds"] == pytest.approx(1.0)
     assert ("S", "exponent of seconds") not in found
+
+
+def test_what_duckdb_takes_are_rows_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(
+        module,
+        "_apart",
+        lambda what, size, seed, peer: [
+            ("values", 1e6, "values"),
+            ("processor seconds / DuckDB's", 9.0, "ratio"),
+            ("duckdb: processor seconds", 2.0, "seconds"),
+        ],
+    )
+    options = Options(subjects=("duckdb",), peer_python=tmp_path, log=lambda s: None)
+    found = {(r.subject, r.metric): r.value for r in module.history(["S"], options)}
+    assert found == {
+        ("snapshot", "values"): 1e6,
+        ("snapshot", "processor seconds / DuckDB's"): 9.0,
+        ("duckdb", "processor seconds"): 2.0,
+    }
+
+
+def test_without_duckdb_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(options: Options) -> Path:
+        raise PeerMissing("duckdb could not be installed")
+
+    monkeypatch.setattr(duckdb_history, "prepare", missing)
+    monkeypatch.setattr(module, "_apart", lambda *args, **kwargs: [])
+    assert not list(module.history(["S"], QUIET))
+    with pytest.raises(PeerMissing):
+        list(module.history(["S"], Options(subjects=("duckdb",), log=lambda s: None)))
+
+
+@pytest.mark.peer
+@pytest.mark.spark
+def test_duckdb_gives_the_same_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster: dict[str, Any] = {"brokers": 4, "partitions": 20, "racks": 2, "topics": 4,
+                               "replication_factor": 2}  # fmt: skip
+    monkeypatch.setattr(module, "_CLUSTER", cluster)
+    monkeypatch.setattr(module, "_VALUES", {"S": 3000.0})
+    python = duckdb_history.prepare(QUIET)
+    rows = {metric: value for metric, value, _ in module.measure("S", 1, tmp_path, python)}
+    assert rows["duckdb: largest difference"] < 1e-9
+    assert rows["duckdb: processor seconds"] > 0
 
 
 def test_work_is_that_of_all_processes_below() -> None:

@@ -113,10 +113,10 @@ def histories(
     # The newest window is kept for each interval of arrival, not for each message.
     assert judged.arrivals.count() * 5 < records.count()
     tables = {
-        "rates": partition_sums(judged.partitions),
+        "rates": partition_sums(judged.rated),
         "brokers": broker_sums(judged.brokers),
         "sizes": sizes(judged.partitions),
-        "traffic": traffic_sums(records, judged.partitions, WINDOW),
+        "traffic": traffic_sums(records, judged.rated, WINDOW),
     }
     found: dict[str, dict[str, list[str]]] = {n: {t: [] for t in tables} for n in names}
     for name, table in tables.items():

@@ -86,7 +86,7 @@ def judged(spark: SparkSession, metadata: MetadataTables) -> Iterator[JudgedReco
 
 @pytest.fixture(scope="module")
 def summed(judged: JudgedRecords) -> Iterator[DataFrame]:
-    found = partition_sums(judged.partitions).persist()
+    found = partition_sums(judged.rated).persist()
     yield found
     found.unpersist()
 
@@ -211,7 +211,7 @@ def test_sums_are_the_same_however_the_rows_lie(
         try:
             mixed = reported.repartition(int(partitions)).orderBy(F.rand(int(partitions)))
             found = judge(mixed, metadata, window_ms=3000, windows=9)
-            seen.add(tuple(rows(led(partition_sums(found.partitions), window_ms=3000), "*")))
+            seen.add(tuple(rows(led(partition_sums(found.rated), window_ms=3000), "*")))
         finally:
             spark.conf.set("spark.sql.shuffle.partitions", before)
     assert len(seen) == 1

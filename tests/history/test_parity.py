@@ -258,7 +258,7 @@ def test_live_and_history_tell_the_same(
         "first_ms": end_ms - kept * window_ms,
         "end_ms": end_ms,
     }
-    table = windows(partition_sums(judged.partitions), **span).persist()
+    table = windows(partition_sums(judged.rated), **span).persist()
     reported = {(c, t, p, s): ((i, o), [ik, ok]) for c, t, p, s, i, ik, o, ok in collected(table)}
     of_brokers: dict[tuple[Any, ...], tuple[np.ndarray, list[int]]] = {}
     for c, b, s, m, v, k in collected(broker_windows(broker_sums(judged.brokers), **span)):
@@ -270,7 +270,7 @@ def test_live_and_history_tell_the_same(
     valid = set(
         collected(valid_partitions(table, window_ms=window_ms, end_ms=end_ms, max_extrapolations=2))
     )
-    by_broker = led(partition_sums(judged.partitions), **span).groupBy(
+    by_broker = led(partition_sums(judged.rated), **span).groupBy(
         "cluster", "topic", "partition", "start_ms"
     )
     parts = {

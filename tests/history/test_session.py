@@ -39,6 +39,8 @@ def python(script: str, directory: Path, **environment: str) -> subprocess.Compl
 
 def test_there_is_one_session_and_its_code_is_sent_once(spark: SparkSession) -> None:
     assert spark_session("local[2]") is spark
+    # Its JVM is ours alone, and told to compile less.
+    assert "Tier4" in str(spark.sparkContext.getConf().get("spark.driver.defaultJavaOptions"))
     before = sys.path.copy()
     ship_code(spark)
     assert sys.path == before
