@@ -57,7 +57,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
 @pytest.mark.parametrize("kind", OPERATIONS)
 def test_a_plan_passes_its_check_whatever_the_size_of_followers(kind: str) -> None:
     @settings(
-        max_examples=25,
+        max_examples=12,
         derandomize=True,
         deadline=None,
         phases=(Phase.explicit, Phase.generate),
