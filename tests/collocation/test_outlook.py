@@ -173,7 +173,7 @@ def test_nothing_is_aimed_at_a_node_that_may_receive_nothing(
     circle, place = np.divmod(np.arange(60), 10)
     snapshot = streams(
         {"circle": [2.0] * 60},
-        {"circle": (circle + place) % 6 + 1},
+        {"circle": ((circle + place) % 6 + 1).tolist()},
         ids=range(1, 7),
         traffic=[(10 * c + i, 10 * c + (i + 1) % 10, 5.0) for c in range(6) for i in range(10)],
     )
