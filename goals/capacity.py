@@ -28,8 +28,6 @@ _BISECTIONS = 20
 class Ceiling(Goal):
     """An upper limit for each cell: 1 up to the limit, then limit / value.
 
-    Where the limit is 0, with the mean m of the other limits: m / (m + value).
-
     A subclass names the limited column, the limits, and the field that sets them, to which they
     are proportional (``limited_by``). Cells that are being emptied
     have no limit: :class:`goals.availability.OnlineReplicas` empties them, and a
@@ -38,7 +36,6 @@ class Ceiling(Goal):
 
     limited_by: ClassVar[str] = "threshold"
     _limit: Floats = PrivateAttr()
-    _unit: float = PrivateAttr()
 
     @property
     def column(self) -> Column | str:
@@ -58,28 +55,23 @@ class Ceiling(Goal):
         return ~cluster.draining
 
     def prepare(self, cluster: Cluster) -> None:
-        """Fix the limit of each cell, and the mean of those that allow anything."""
+        """Fix the limit of each cell."""
         self._limit = np.where(self.staying(cluster), self.limits(cluster), np.inf)
-        usual = self._limit[(self._limit > 0) & np.isfinite(self._limit)]
-        self._unit = float(usual.mean()) if len(usual) else 1.0
 
     def score(self, state: State) -> Any:
         """1 up to the limit, then limit / value."""
         cell = state.column(self.scope.index)
-        limit = at_cells(self._limit[None], cell)[0]
-        return at_most(state.column(self.column), limit, self._unit)
+        return at_most(state.column(self.column), at_cells(self._limit[None], cell)[0])
 
     @classmethod
     def score_batch(cls, goals: Sequence[Self]) -> Callable[[State], Any]:
         """All goals of this family in one pass."""
         columns = tuple(Column.of(goal.column) for goal in goals)
         limit = np.stack([goal._limit for goal in goals])
-        unit = np.array([[goal._unit] for goal in goals])
         index = goals[0].scope.index
 
         def score(state: State) -> Any:
-            cell = state.column(index)
-            return at_most(state.sums(columns), at_cells(limit, cell), at_cells(unit, cell))
+            return at_most(state.sums(columns), at_cells(limit, state.column(index)))
 
         return score
 
@@ -296,7 +288,7 @@ class TransientCapacity(Ceiling):
     def score(self, state: State) -> Any:
         """1 up to the limit, then limit / use."""
         use = state.load(self.resource) + state.former_load(self.resource)
-        return at_most(use, self._limit[state.broker], self._unit)
+        return at_most(use, self._limit[state.broker])
 
     @classmethod
     def score_batch(cls, goals: Sequence[Self]) -> Callable[[State], Any]:
@@ -304,11 +296,10 @@ class TransientCapacity(Ceiling):
         now = tuple(Column(LOAD, goal.resource) for goal in goals)
         former = tuple(Column(FORMER_LOAD, goal.resource) for goal in goals)
         limit = np.stack([goal._limit for goal in goals])
-        unit = np.array([[goal._unit] for goal in goals])
 
         def score(state: State) -> Any:
-            use, broker = state.sums(now) + state.sums(former), state.broker
-            return at_most(use, at_cells(limit, broker), at_cells(unit, broker))
+            use = state.sums(now) + state.sums(former)
+            return at_most(use, at_cells(limit, state.broker))
 
         return score
 

@@ -12,35 +12,22 @@ from metrics_reporter.arrays import Floats
 TOLERANCE = 1e-9
 
 
-def at_most(value: npt.ArrayLike, limit: npt.ArrayLike, unit: npt.ArrayLike = 1.0) -> Floats:
+def at_most(value: npt.ArrayLike, limit: npt.ArrayLike) -> Floats:
     """1 up to the limit, then limit / value.
 
-    If the limit is 0, unit / (unit + value), and less than 1 for any value above 0.
-
-    Parameters
-    ----------
-    value
-        What is limited.
-    limit
-        Its maximum, at least 0.
-    unit
-        A usual limit, above 0, so that where nothing is allowed the score has the same scale.
+    If the limit is 0, 1 / (1 + value), and less than 1 for any value above 0.
 
     Examples
     --------
     >>> at_most([5, 10, 20], 10)
     array([1. , 1. , 0.5])
-    >>> at_most([0, 10, 30], [0, 0, 10], unit=10)
-    array([1.        , 0.5       , 0.33333333])
     """
     value, limit = np.asarray(value, np.float64), np.asarray(limit, np.float64)
     over = np.asarray(value > limit * (1 + TOLERANCE))
     score = np.ones(over.shape)
     if over.any():
-        value, limit, unit = (
-            np.broadcast_to(x, over.shape)[over] for x in (value, limit, np.asarray(unit))
-        )
-        none = np.minimum(unit / (unit + value), 1 - TOLERANCE)
+        value, limit = (np.broadcast_to(x, over.shape)[over] for x in (value, limit))
+        none = np.minimum(1 / (1 + value), 1 - TOLERANCE)
         score[over] = np.where(limit > 0, limit / value, none)
     return score
 

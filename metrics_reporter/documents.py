@@ -94,7 +94,8 @@ def number_not_truth(model: type[BaseModel], field: str | None, value: Any) -> A
         For a boolean in a field that takes none.
     """
     annotation = str(model.model_fields[field or ""].annotation)
-    if "bool" in annotation or "Any" in annotation:
+    # A strict element is reported by itself, with its place in the list.
+    if any(word in annotation for word in ("bool", "Any", "Strict")):
         return value
     held: Iterable[Any] = (value,)
     if isinstance(value, list | tuple | set | frozenset):

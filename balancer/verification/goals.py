@@ -112,23 +112,18 @@ def definition_of(
     if ceiling is not None:
         scope, column, limit = ceiling
         return GoalDefinition(
-            scope, column, lambda cell, value: _at_most(value, cell, limit, tolerance)
+            scope, column, lambda cell, value: _at_most(value, limit[cell], tolerance)
         )
     build = _DEFINITIONS.get(goal["goal"])
     return None if build is None else build(goal, base, request, tolerance)
 
 
-def _at_most(value: Floats, cell: Ints, limits: Floats, tolerance: float) -> Floats:
-    """1 up to a cell's limit, then limit / value.
-
-    Above a limit of 0, mean / (mean + value), less than 1, with the mean of the other limits.
-    """
-    limit, others = limits[cell], [x for x in limits.tolist() if 0 < x < np.inf]
-    mean = sum(others) / len(others) if others else 1.0
+def _at_most(value: Floats, limit: Floats, tolerance: float) -> Floats:
+    """1 up to a limit, then limit / value; above a limit of 0, 1 / (1 + value), less than 1."""
     over = value > limit * (1 + tolerance)
     finite = np.where(over, limit, 1.0)
     # where nothing is allowed, any amount is too much
-    none = np.minimum(mean / (mean + value), 1 - TOLERANCE)
+    none = np.minimum(1 / (1 + value), 1 - TOLERANCE)
     above = np.where(finite > 0, finite / np.where(over, value, 1.0), none)
     return np.where(over, above, 1.0)
 
@@ -539,7 +534,7 @@ def _transient(
     limit = np.where(request.draining, np.inf, limit)
 
     def score(cell: Ints, value: Floats) -> Floats:
-        return _at_most(value, cell, limit, tolerance)
+        return _at_most(value, limit[cell], tolerance)
 
     return GoalDefinition("broker", TRANSIENT + goal["resource"], score)
 

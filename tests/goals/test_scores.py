@@ -235,22 +235,6 @@ def test_capacity_scores_fall_with_the_excess() -> None:
     assert scores(ResourceCapacity(resource="disk"), of).tolist() == pytest.approx([0.5, 1])
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e9, 1e-9])
-def test_a_broker_without_capacity_is_emptied_whatever_the_unit(scale: float) -> None:
-    whole = snapshot(
-        [[b] for b in range(4) for _ in range(50)],
-        brokers=4,
-        load=[scale] * 200,
-        capacity=[100 * scale, 100 * scale, 100 * scale, 0],
-    )
-    goal = ResourceCapacity(resource="disk", threshold=1.0)
-    assert scores(goal, Cluster(Placement(whole))).tolist() == pytest.approx([1, 1, 1, 2 / 3])
-    plan = Balancer([goal]).propose(whole)
-    assert plan.ok
-    assert check_plan(whole, plan.document()).ok
-    assert plan.final_snapshot().broker_load()[3, 0] == 0
-
-
 def test_dead_brokers_do_not_hide_what_happens_to_the_living() -> None:
     state = [BrokerState.ALIVE, BrokerState.DEAD]
     of = cluster([[0], [1]], brokers=2, load=[1600, 8000], broker_state=state)
