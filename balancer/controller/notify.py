@@ -79,7 +79,7 @@ class BackgroundNotifier:
     def __init__(self, name: str, sender: NotifierPlugin | None = None) -> None:
         self.name = name
         self.delivered = self.failed = self.dropped = 0
-        # Dropped events that the receiver has been told of.
+        # Dropped events that the receiver knows of.
         self._told = 0
         self._sender = sender
         self._queue: queue.Queue[Mapping[str, Any] | None] = queue.Queue(_WAITING)

@@ -1,4 +1,4 @@
-"""Relieves the fullest instance: it and another one share all their active tasks anew."""
+"""Relieves the fullest instance: it and another one redistribute all their active tasks."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class ReliefParameters(BaseModel):
         Measured load of the fullest instance above what is certain to be necessary, as a share,
         beyond which it is relieved.
     pair_tasks
-        Active tasks that two instances may have together: more are not shared anew, as all ways to
-        do so are tried.
+        Active tasks that two instances may have together: more are not redistributed, as all
+        ways to do so are tried.
     starts
         Random placements that are tried while none is within the excess; 0 for none.
     """
@@ -64,7 +64,7 @@ def relieved(
     """
     best, least = starts[0], np.inf
     for start in _all(starts, load, capacity, own):
-        found = _shared_anew(load, capacity, start, own.pair_tasks)
+        found = _redistributed(load, capacity, start, own.pair_tasks)
         fullest = float((np.bincount(found, load, len(capacity)) / capacity).max())
         if fullest < least:
             best, least = found, fullest
@@ -82,7 +82,7 @@ def _all(
         yield rng.integers(len(capacity), size=len(load))
 
 
-def _shared_anew(load: Floats, capacity: Floats, start: Ints, pair_tasks: int) -> Ints:
+def _redistributed(load: Floats, capacity: Floats, start: Ints, pair_tasks: int) -> Ints:
     """A placement changed until no pair of instances relieves the fullest one."""
     owner, n = start.copy(), len(capacity)
     while True:
