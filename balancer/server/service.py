@@ -330,9 +330,9 @@ class Service:
     def _compared(
         self, what: str, identity: str, compare: Callable[[PlanDocument, Snapshot], Compared]
     ) -> Compared:
-        """What a plan and the last look give, made once for all clients.
+        """A comparison of a plan with the last look, made once for all clients.
 
-        With a million actions that takes seconds, and whoever has a proposal on the screen asks.
+        With a million actions it takes seconds, and every open page of the proposal requests it.
         """
         kept = self.controller.approvals.store.get(identity)
         with self._comparing:

@@ -183,7 +183,7 @@ class ServerSettings(_Part):
         Connections served at once.
     connections_per_address
         Connections of one address (of one network of 64 bits, with IPv6); further ones are
-        closed. Addresses of `proxy` may have all of them.
+        closed. It does not apply to the addresses of `proxy`.
     listeners
         Clients that follow events at once.
     planning_queue

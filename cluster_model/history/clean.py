@@ -473,7 +473,7 @@ def _judged_partitions(rows: DataFrame, sampled: Sequence[str]) -> DataFrame:
     has = {name: F.col(name).isNotNull() for name in sampled}
     rows = rows.withColumns(
         {
-            # In this order, an equal one among the earlier is the last of them.
+            # Rows are sorted by these fields first, so an equal earlier row is the last one before.
             f"{name}_before": F.last(F.when(has[name], here), ignorenulls=True).over(earlier)
             for name in sampled
         }

@@ -31,7 +31,7 @@ def traffic_sums(records: DataFrame, judged: DataFrame, window_ms: int) -> DataF
     records
         :data:`cluster_model.history.schema.RECORDS`.
     judged
-        :attr:`cluster_model.history.clean.JudgedRecords.rated` of them.
+        The same records, judged: :attr:`cluster_model.history.clean.JudgedRecords.rated`.
     window_ms
         Length of a window.
 

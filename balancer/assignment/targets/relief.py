@@ -86,15 +86,15 @@ def _redistributed(load: Floats, capacity: Floats, start: Ints, pair_tasks: int)
     """A placement changed until no pair of instances relieves the fullest one."""
     owner, n = start.copy(), len(capacity)
     while True:
-        carried = np.bincount(owner, load, n)
+        carried, count = np.bincount(owner, load, n), np.bincount(owner, minlength=n)
         full = carried / capacity
         fullest = int(full.argmax())
         least = float(full[fullest]) * (1 - _ROUNDING)
         best: tuple[int, Ints, int] | None = None
         for other in range(n):
-            both = np.flatnonzero((owner == fullest) | (owner == other))
-            if other == fullest or len(both) > pair_tasks:
+            if other == fullest or count[fullest] + count[other] > pair_tasks:
                 continue
+            both = np.flatnonzero((owner == fullest) | (owner == other))
             # bit k of the position in the sums: whether the other one takes the k-th task
             sums = np.zeros(1)
             for each in load[both].tolist():
