@@ -31,7 +31,8 @@ from metrics_reporter.quantities import WithDuration
 
 NotNegative = Annotated[Number, Field(ge=0)]
 Positive = Annotated[Number, Field(gt=0)]
-Seconds = Annotated[NotNegative, WithDuration]
+# Seconds since 1970 are within the limit, and times are exact enough for lags up to it.
+Seconds = Annotated[NotNegative, Field(le=1e10), WithDuration]
 Names = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], FailFast()]
 
 
@@ -96,6 +97,8 @@ class Scenario:
     horizon
         Seconds after the last change at which the simulation ends, if the application has not
         come to rest before.
+    most_rebalances
+        A scenario that needs more is refused: it would take minutes, or has no end.
     """
 
     state: ApplicationState
@@ -108,6 +111,7 @@ class Scenario:
     handover: float = 0.0
     state_cleanup_delay: float = 600.0
     horizon: float = 86_400.0
+    most_rebalances: int = 10_000
 
 
 class ScenarioInstance(InstanceRecord):
@@ -161,6 +165,7 @@ class ScenarioDocument(StateDocument):
     handover: Seconds = 0.0
     state_cleanup_delay: Seconds = 600.0
     horizon: Seconds = 86_400.0
+    most_rebalances: Annotated[int, Field(strict=True, ge=1)] = 10_000
 
 
 def load_scenario(path: str | Path) -> Scenario:
@@ -223,6 +228,7 @@ def build_scenario(document: ScenarioDocument) -> Scenario:
         handover=document.handover,
         state_cleanup_delay=document.state_cleanup_delay,
         horizon=document.horizon,
+        most_rebalances=document.most_rebalances,
     )
 
 

@@ -12,7 +12,7 @@ of the whole changelog.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Protocol
@@ -203,7 +203,11 @@ class Simulation:
         return found
 
 
-def simulate(scenario: Scenario, assignor: Assignor) -> Simulation:
+def simulate(
+    scenario: Scenario,
+    assignor: Assignor,
+    progress: Callable[[int, int], None] | None = None,
+) -> Simulation:
     """Simulate a scenario; equal scenarios and assignors give equal results.
 
     Parameters
@@ -212,14 +216,18 @@ def simulate(scenario: Scenario, assignor: Assignor) -> Simulation:
         The application and the changes of its membership.
     assignor
         Called at each rebalance with what the members would report.
+    progress
+        Called after each rebalance with the number of changes of the membership so far, and of
+        rebalances.
 
     Raises
     ------
     TaskAssignmentError
-        If the assignor returns something that is no assignment, or asks for rebalances at
-        intervals so short that time stands still.
+        If the assignor returns something that is no assignment, asks for rebalances at
+        intervals so short that time stands still, or for more than the scenario's
+        `most_rebalances`.
     """
-    return _Run(scenario, assignor).result()
+    return _Run(scenario, assignor, progress).result()
 
 
 @dataclass
@@ -238,9 +246,14 @@ class _Moments:
 class _Run:
     """The application at one moment; ``lag`` is NaN where there is no state."""
 
-    def __init__(self, scenario: Scenario, assignor: Assignor) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        assignor: Assignor,
+        progress: Callable[[int, int], None] | None,
+    ) -> None:
         s = scenario.state
-        self.scenario, self.assignor, self.state = scenario, assignor, s
+        self.scenario, self.assignor, self.state, self.progress = scenario, assignor, s, progress
         shape = (s.n_tasks, s.n_instances)
         self.now = 0.0
         self.logged: Bools = s.stateful & (s.end_offset > 0)
@@ -417,12 +430,21 @@ class _Run:
         if not self.member.any():
             self.owner[:], self.role[:] = -1, Role.NONE
             return
+        if len(self.rebalances) >= self.scenario.most_rebalances:
+            raise TaskAssignmentError(
+                f"{plural(len(self.rebalances), 'rebalance')} found within {self.now:g} s, no more "
+                f"than most_rebalances ({self.scenario.most_rebalances}) expected: allow more, or "
+                "state fewer changes, a longer probing interval or a shorter horizon"
+            )
         state = self._reported()
         assignment = self.assignor.assign(state)
         before = self.owner.copy()
         cold = self._take(assignment, self.member.nonzero()[0])
         moved = int((before != self.owner).sum())
         self._note(assignment, probing=probing, moved=moved, cold=cold)
+        if self.progress is not None:
+            applied = len(self.scenario.changes) - len(self.changes)
+            self.progress(applied, len(self.rebalances))
 
     def _note(self, assignment: TaskAssignment, *, probing: bool, moved: int, cold: int) -> None:
         followup = assignment.followup_rebalance_ms

@@ -84,7 +84,7 @@ def applications(draw: Callable[..., Any]) -> tuple[ApplicationState, Assignment
 
 
 @given(applications())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 def test_any_state(case: tuple[ApplicationState, AssignmentConfigs]) -> None:
     assert_same(*case)
 

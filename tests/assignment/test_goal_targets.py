@@ -132,13 +132,13 @@ def cases(draw: st.DrawFn, clean: bool = False) -> Given:
     return Given(instances, tasks, 100, draw(st.integers(0, 2)), draw(st.integers(1, 4)))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(cases())
 def test_each_assignment_keeps_kip_441s_rules(case: Given) -> None:
     assert broken_rules(case, roles(assigned(case))) == []
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(cases(), st.randoms(use_true_random=False))
 def test_the_order_of_the_records_does_not_matter(case: Given, random: Random) -> None:
     shuffled = case._replace(
@@ -187,7 +187,7 @@ def check_it_comes_to_rest(case: Given) -> None:
     pytest.fail("it does not come to rest")
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(cases(clean=True))
 def test_it_comes_to_rest(case: Given) -> None:
     check_it_comes_to_rest(case)
@@ -469,7 +469,7 @@ def test_equal_instances_exchange_their_tasks_if_less_is_restored_then() -> None
     assert to_restore(larger, assigned(larger), [0, 1]) > 500_000
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(cases(), st.randoms(use_true_random=False))
 def test_an_exchange_restores_less_and_keeps_the_load_of_equal_instances(
     case: Given, random: Random

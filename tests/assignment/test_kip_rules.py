@@ -98,7 +98,7 @@ def test_the_order_of_the_records_does_not_matter(case: Given, random: Random) -
     assert roles(assigned(shuffled)) == roles(assigned(case))
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(cases(capacities=(2,)))
 def test_it_converges_to_balance_and_stays_there(case: Given) -> None:
     for _ in range(2 + len(case.tasks) * (1 + case.standbys)):

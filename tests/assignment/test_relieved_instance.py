@@ -104,7 +104,7 @@ def test_a_target_that_was_reached_is_kept() -> None:
     assert found[0] == found[1] == found[2]
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     st.lists(st.floats(0.01, 10), min_size=1, max_size=7),
     st.lists(st.floats(0.5, 4), min_size=2, max_size=2),

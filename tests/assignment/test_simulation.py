@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,13 @@ from balancer.assignment import (
     TaskAssignmentError,
     TaskAssignor,
 )
-from balancer.assignment.scenario import Scenario, ScenarioDocument, build_scenario
+from balancer.assignment.scenario import (
+    Change,
+    ChangeKind,
+    Scenario,
+    ScenarioDocument,
+    build_scenario,
+)
 from balancer.assignment.simulation import Role, Simulation, Status, simulate
 
 
@@ -98,7 +105,19 @@ def test_rebalances_between_which_no_time_passes_are_one_sentence() -> None:
     with pytest.raises(
         TaskAssignmentError, match=r"events found at 1e\+18 s, a later one expected"
     ):
-        simulate(two([{"at": 1e18, "join": "b"}]), probes)
+        simulate(replace(two([]), changes=(Change(1e18, ChangeKind.JOIN, 1),)), probes)
+
+
+def test_rebalances_that_are_too_many_are_one_sentence() -> None:
+    seen: list[tuple[int, int]] = []
+    probes = Written(lambda s: ({"0_0": ["a"]}, True), AssignmentConfigs())
+    with pytest.raises(TaskAssignmentError, match=r"50 rebalances found within .* s, no more than"):
+        simulate(
+            two([{"at": 1e10, "join": "b"}], most_rebalances=50),
+            probes,
+            lambda *found: seen.append(found),
+        )
+    assert seen == [(0, n + 2) for n in range(49)]
 
 
 def test_a_crash_is_noticed_when_the_session_times_out() -> None:
@@ -321,7 +340,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(scenarios())
 def test_nothing_is_lost_or_made_up(given: Scenario) -> None:
     found = simulate(given, _Dealt())
