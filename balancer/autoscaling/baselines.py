@@ -11,12 +11,9 @@ import numpy as np
 from balancer.allocation.packing.least_loaded import least_loaded
 from balancer.allocation.packing.naming import keep_names
 from balancer.autoscaling.feasibility import warnings_of
-from balancer.autoscaling.group import Group
+from balancer.autoscaling.group import MOST_CONSUMERS, Group
 from balancer.autoscaling.policy import Decision, at_most, become, evenly, stay, too_few
 from cluster_model.snapshot import Floats, Ints
-
-# More consumers than any group has.
-_ANY = 10**6
 
 
 def _resized(group: Group, count: int, reason: str, minimum: int, maximum: int) -> Decision:
@@ -55,7 +52,7 @@ class Linear:
     down: float = 0.4
     seconds: float = 1.0
     minimum: int = 1
-    maximum: int = _ANY
+    maximum: int = MOST_CONSUMERS
 
     def decide(self, group: Group, now: float) -> Decision:
         """Decide; partitions are assigned by their number, not by their load."""
@@ -93,7 +90,7 @@ class Keda:
     period: float = 15.0
     stabilisation: float = 300.0
     minimum: int = 1
-    maximum: int = _ANY
+    maximum: int = MOST_CONSUMERS
     _at: float = field(default=-math.inf, init=False, repr=False)
     _proposed: deque[tuple[float, int]] = field(default_factory=deque, init=False, repr=False)
 
@@ -163,7 +160,7 @@ class LatencyAware:
     down: float = 0.4
     rebalance_lag: bool = True
     minimum: int = 1
-    maximum: int = _ANY
+    maximum: int = MOST_CONSUMERS
 
     def decide(self, group: Group, now: float) -> Decision:
         """Decide."""

@@ -74,7 +74,8 @@ class GroupDocument(_Record):
     capacity
         Events/s that a new consumer can process.
     byte_capacity
-        Bytes/s that a new consumer can read, like ``50MB/s``; no limit if left out.
+        Bytes/s that a new consumer can read, like ``50MB/s``; no limit if left out. It needs the
+        write speed of each partition.
     rebalance_time
         How long partitions are not read when their consumers change, like ``50ms``.
     reaction_time
@@ -133,6 +134,10 @@ def as_observation(document: GroupDocument, where: str) -> Observation:
         raise AutoscalingError(
             f"{where}: write_speed of {len(speeds)} of {len(rows)} partitions found, of all or "
             "of none expected"
+        )
+    if document.byte_capacity is not None and not speeds:
+        raise AutoscalingError(
+            f"{where}: byte_capacity found, write_speed of each partition expected with it"
         )
     group = Group(
         rate=np.array([p.rate for p in rows], np.float64),

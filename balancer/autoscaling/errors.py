@@ -18,6 +18,8 @@ class RebalancingError(NotYetError):
 def check_above_zero(settings: object, *names: str) -> None:
     """Check that some fields of settings are numbers above 0, and finite.
 
+    Those whose default is a whole number must be whole.
+
     Raises
     ------
     AutoscalingError
@@ -25,6 +27,9 @@ def check_above_zero(settings: object, *names: str) -> None:
     """
     for name in names:
         value = getattr(settings, name)
-        if not 0 < value < float("inf"):
+        whole = isinstance(getattr(type(settings), name), int)
+        number = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+        if not (number and 0 < value < float("inf")):
             what = "seconds" if name.endswith("_seconds") else "a number"
+            what = "a whole number" if whole else what
             raise AutoscalingError(f"{name}: {value} found, {what} above 0 expected")

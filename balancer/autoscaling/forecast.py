@@ -55,6 +55,10 @@ class Forecast:
         self._rise: Floats = np.zeros(0)
         self._at = 0.0
 
+    def forget(self) -> None:
+        """Begin with the next rates, as they are of other partitions."""
+        self._level = None
+
     def update(self, rate: Floats, now: float, ahead: float) -> Floats:
         """(P,) the rates `ahead` seconds from now, given those measured now."""
         if self._level is None or len(self._level) != len(rate):

@@ -13,8 +13,8 @@ from metrics_reporter.documents import shown_name
 
 # Numbers outside add up to nothing that could be computed with, and are mistakes.
 LEAST, MOST = 1e-6, 1e15
-# More consumers than anybody runs.
-_MOST_CONSUMERS = 1e6
+# A group that needs more has a mistake in its numbers.
+MOST_CONSUMERS = 10**6
 
 
 def _no_floats() -> Floats:
@@ -104,10 +104,10 @@ class Group:
             ("rate", self.rate, self.new_capacity, "events/s"),
             ("speed", self.speed, self.byte_capacity, "bytes/s"),
         ):
-            if (total := float(values.sum())) / each > _MOST_CONSUMERS:
+            if (total := float(values.sum())) / each > MOST_CONSUMERS:
                 raise AutoscalingError(
                     f"group, {name}: {total:.4g} {unit} found, at most what "
-                    f"{_MOST_CONSUMERS:,.0f} consumers of {each:.4g} can process expected"
+                    f"{MOST_CONSUMERS:,} consumers of {each:.4g} can process expected"
                 )
         for name in ("rebalance_seconds", "reaction_seconds"):
             if not 0 <= getattr(self, name) < np.inf:

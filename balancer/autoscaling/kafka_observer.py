@@ -146,8 +146,11 @@ class KafkaObserver:
         self._gaps: dict[Partition, int] = {}
         # of the cluster that answered first
         self._cluster: str | None = None
-        # the median of what was measured last
+        # the median of what was measured last, and what was far above it
         self._usual: float | None = None
+        self._doubted: dict[str, float] = {}
+        # whether a look has failed since the last one of which arrivals are known
+        self._failed = False
 
     def observe(self) -> Observation:
         """Look.
@@ -171,6 +174,7 @@ class KafkaObserver:
         except NotYetError:
             raise
         except InputError:
+            self._failed = True
             # nobody knows how often the group has rebalanced meanwhile
             self._rebalances.look(self._clock(), None)
             raise
@@ -263,10 +267,16 @@ class KafkaObserver:
         said = {} if self._reports is None else self._reports.capacities()
         found = {**self._consumption.capacities(), **said}
         # what nobody can process is not measured
-        known = {name: rate for name, rate in found.items() if LEAST <= rate <= MOST}
-        measured = {name: known[name] for name in names if name in known}
-        if measured:
-            self._usual = float(np.median(list(measured.values())))
+        known = {n: found[n] for n in names if n in found and LEAST <= found[n] <= MOST}
+        self._doubted = {}
+        if not known:
+            return {}
+        # one that is wrong by far would be given everything; of two, the mean would follow it
+        middle = np.exp(np.median(np.log(list(known.values()))))
+        most = self._settings.most_of_usual * float(middle)
+        self._doubted = {name: rate for name, rate in known.items() if rate > most}
+        measured = {name: rate for name, rate in known.items() if rate <= most}
+        self._usual = float(np.median(list(measured.values())))
         return measured
 
     def _capacity(
@@ -283,10 +293,14 @@ class KafkaObserver:
         return np.array([measured.get(name, usual) for name in names]), usual
 
     def _differences(self, measured: Mapping[str, float]) -> tuple[str, ...]:
-        """A note if consumers process much more or less than is stated."""
+        """Notes if consumers process much more or less than is stated, or than they can."""
         stated = self._working.capacity
         if stated is None:
-            return ()
+            return tuple(
+                f"{shown_name(name)} says that it can process {rate:.4g} events/s, far more than "
+                "the others: not believed"
+                for name, rate in self._doubted.items()
+            )
         far = {
             name: abs(rate - stated)
             for name, rate in measured.items()
@@ -408,8 +422,13 @@ class KafkaObserver:
 
         What a partition held when it was first seen arrived at an unknown time: it has no rate
         until a second look, unless it was added to a topic that had been looked at without it.
+        After looks that failed for longer than the window, none is known.
         """
         looks = self._looks
+        if self._failed and looks and now.at - looks[-1].at > self._working.window:
+            # while Kafka did not answer, perhaps nobody could write: that is no low rate
+            looks.clear()
+        self._failed = False
         last = {p: end for look in looks for p, end in look.end.items()}
         # a topic that was deleted and created again begins at 0 again
         recreated = {p[0] for p, end in now.end.items() if end < last.get(p, 0)}

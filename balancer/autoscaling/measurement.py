@@ -32,30 +32,41 @@ class MeasurementSettings:
     most_of_median
         What a look finds counts as at most so many times the median rate of its window: offsets
         that leap were skipped, not processed.
-    silent_seconds
-        A consumer that commits nothing for so long is measured again.
+    silent_seconds, silent_gaps
+        A consumer that commits nothing for so long is measured again. One that has committed
+        rarely before may be silent for so many times its longest time between two commits, and at
+        most for `remembered_seconds`.
     remembered_seconds
         Of the windows of a consumer in so long before its last one, the one with the highest rate
-        counts.
+        counts; none of one that has read nothing for so long.
+    most_of_usual
+        What a consumer reports itself is not believed if it is more than so many times the median
+        of all; of an even number, the geometric mean of the two in the middle.
     rebalances
-        The median of the last so many rebalances counts.
+        The median of the last so many rebalances counts; of an even number, the lower one.
     longest_rebalance_seconds
         What takes longer is an outage, and does not count.
     default_rebalance_seconds
         How long a rebalance takes until one was seen.
     rebalance_look_seconds
         Between two looks while the group rebalances.
+    once_looks
+        After so many looks, a command that decides once gives up: what it waits for, as the lag of
+        a group that always keeps up, may never come.
     """
 
     difference: float = 0.2
     commits: int = 6
     most_of_median: float = 2.0
     silent_seconds: float = 60.0
+    silent_gaps: float = 2.0
     remembered_seconds: float = 600.0
+    most_of_usual: float = 20.0
     rebalances: int = 10
     longest_rebalance_seconds: float = 60.0
     default_rebalance_seconds: float = 2.0
     rebalance_look_seconds: float = 1.0
+    once_looks: int = 30
 
     def __post_init__(self) -> None:
         check_above_zero(self, *vars(self))
@@ -101,11 +112,11 @@ class RebalanceTimes:
     @property
     def median(self) -> float | None:
         """The median of the last ones; None if none was seen."""
-        return statistics.median(self._seconds) if self._seconds else None
+        return statistics.median_low(self._seconds) if self._seconds else None
 
     def add(self, seconds: float) -> None:
         """Note one, unless it is too long for a rebalance, or no time at all."""
-        if 0 <= seconds <= self._most:
+        if 0 < seconds <= self._most:
             self._seconds.append(seconds)
 
     def look(self, at: float, stable: bool | None) -> None:
@@ -156,6 +167,10 @@ class _Stretch:
     at, asked, committed, end
         The first look, or the last one that found more committed: its time, when it began, and
         offsets.
+    silent
+        Seconds without more, after which it is measured again.
+    more
+        The last look that found more, or the first one.
     marks
         The last looks that found more committed.
     busy
@@ -166,6 +181,8 @@ class _Stretch:
     asked: float
     committed: dict[Partition, int]
     end: dict[Partition, int]
+    silent: float
+    more: float
     marks: deque[_Mark] = field(default_factory=deque)
     busy: deque[_Mark] = field(default_factory=deque)
 
@@ -243,26 +260,38 @@ class ConsumptionEstimator:
         for table in (self._stretches, self._found):
             for name in table.keys() - reads.keys():
                 del table[name]
+        s = self._settings
         for name, partitions in reads.items():
             known = [p for p in partitions if p in committed and p in start and p in end]
+            if not known:
+                self._forget_old(name, at)
             now = {p: committed[p] for p in known}
             ends = {p: end[p] for p in known}
             stretch = self._stretches.get(name)
-            if stretch is None or not self._goes_on(stretch, at, now):
-                self._stretches[name] = _Stretch(at, at - took, now, ends)
-            elif any(offset > stretch.committed[p] for p, offset in now.items()):
+            if stretch is None or not _goes_on(stretch, at, now):
+                self._stretches[name] = _Stretch(at, at - took, now, ends, s.silent_seconds, at)
+                continue
+            late = at > stretch.at + stretch.silent
+            more = any(offset > stretch.committed[p] for p, offset in now.items())
+            if more:
+                gap = s.silent_gaps * (at - stretch.more)
+                stretch.silent = max(stretch.silent, min(gap, s.remembered_seconds))
+                stretch.more = at
+            if late:
+                stretch.marks.clear()
+                stretch.busy.clear()
+            elif more:
                 self._mark(stretch, at, now, start, gaps or {})
+            if late or more:
                 stretch.at, stretch.asked = at, at - took
                 stretch.committed, stretch.end = now, ends
                 self._conclude(name, stretch)
 
-    def _goes_on(self, stretch: _Stretch, at: float, now: Offsets) -> bool:
-        """Whether it is the same partitions, none of them set back, and soon after."""
-        return (
-            now.keys() == stretch.committed.keys()
-            and all(offset >= stretch.committed[p] for p, offset in now.items())
-            and stretch.at < at <= stretch.at + self._settings.silent_seconds
-        )
+    def _forget_old(self, name: str, at: float) -> None:
+        """Forget what a consumer without partitions could process: it cannot be measured again."""
+        found = self._found.get(name)
+        if found and at > found[-1][0] + self._settings.remembered_seconds:
+            del self._found[name]
 
     def _mark(
         self, stretch: _Stretch, at: float, now: Offsets, start: Offsets, gaps: Offsets
@@ -310,3 +339,12 @@ class ConsumptionEstimator:
         most = s.most_of_median * statistics.median(mark.events / mark.seconds for mark in later)
         count = sum(min(mark.events, most * mark.seconds) for mark in later)
         return count / (seconds + first.late)
+
+
+def _goes_on(stretch: _Stretch, at: float, now: Offsets) -> bool:
+    """Whether a later look is of the same partitions, none of them set back."""
+    return (
+        now.keys() == stretch.committed.keys()
+        and all(offset >= stretch.committed[p] for p, offset in now.items())
+        and stretch.at < at
+    )

@@ -6,6 +6,8 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from balancer.autoscaling.group import MOST_CONSUMERS
+
 
 class AutoscalingParameters(BaseModel):
     """Tunable numbers of :class:`~balancer.autoscaling.repairing.RepairPolicy`.
@@ -71,8 +73,8 @@ class AutoscalingParameters(BaseModel):
     burst_decisions: int = Field(default=5, ge=1, le=10_000)
     calm: float = Field(default=15.0, ge=0, le=1e6)
     quiet: float = Field(default=15.0, ge=0, le=1e6)
-    minimum: int = Field(default=1, ge=1, le=10**6)
-    maximum: int = Field(default=10**6, ge=1, le=10**6)
+    minimum: int = Field(default=1, ge=1, le=MOST_CONSUMERS)
+    maximum: int = Field(default=MOST_CONSUMERS, ge=1, le=MOST_CONSUMERS)
     exact_partitions: int = Field(default=0, ge=0, le=1000)
     exact_seconds: float = Field(default=1.0, gt=0, le=3600)
 

@@ -47,6 +47,8 @@ class RepairPolicy:
             step=p.step,
         )
         self._recent: deque[tuple[float, Floats]] = deque()
+        # of the partitions that forecasts are of
+        self._names: tuple[str, ...] = ()
         self._bursts: deque[float] = deque(maxlen=p.burst_decisions)
         self._changed = -np.inf
 
@@ -54,9 +56,12 @@ class RepairPolicy:
         """Decide, given the present state and its time in seconds."""
         p = self.parameters
         ahead = group.reaction_seconds + group.rebalance_seconds + p.lookahead
-        rate = self._forecast.update(group.rate, now, ahead)
-        if self._recent and len(self._recent[0][1]) != len(rate):
+        others = self._recent and len(self._recent[0][1]) != len(group.rate)
+        if others or group.partition_names != self._names:
+            self._forecast.forget()
             self._recent.clear()
+            self._names = group.partition_names
+        rate = self._forecast.update(group.rate, now, ahead)
         self._recent.append((now, rate))
         while self._recent[0][0] < now - p.calm:
             self._recent.popleft()

@@ -13,7 +13,7 @@ from balancer.allocation.packing.naming import keep_names
 from balancer.allocation.packing.parameters import RepairParameters
 from balancer.allocation.packing.problem import Packing
 from balancer.autoscaling.errors import AutoscalingError
-from balancer.autoscaling.group import Group
+from balancer.autoscaling.group import LEAST, MOST, Group
 from balancer.autoscaling.policy import Decision, Policy, become
 from cluster_model.snapshot import Floats, Ints
 
@@ -43,6 +43,8 @@ class Setting:
         Seed of the phases of the heartbeats.
     most_decisions
         Most decisions of a run; by default nearly six days at one per second.
+    most_events
+        Most events of a trace; by default as many as fit into a few gigabytes.
 
     Raises
     ------
@@ -58,21 +60,23 @@ class Setting:
     blocking: bool = True
     seed: int = 0
     most_decisions: int = 500_000
+    most_events: int = 50_000_000
 
     def __post_init__(self) -> None:
-        if not self.capacities or not all(1e-6 <= c <= 1e15 for c in self.capacities):
+        if not self.capacities or not all(LEAST <= c <= MOST for c in self.capacities):
             raise AutoscalingError(
                 f"simulation, capacities: {self.capacities} found, numbers above 0 expected, from "
-                "1e-6 to 1e15"
+                f"{LEAST:g} to {MOST:g}"
             )
         if not 0 < self.interval < np.inf:
             raise AutoscalingError(
                 f"simulation, interval: {self.interval} found, a number above 0 expected"
             )
-        if self.most_decisions < 1:
-            raise AutoscalingError(
-                f"simulation, most_decisions: {self.most_decisions} found, at least 1 expected"
-            )
+        for name in ("most_decisions", "most_events"):
+            if getattr(self, name) < 1:
+                raise AutoscalingError(
+                    f"simulation, {name}: {getattr(self, name)} found, at least 1 expected"
+                )
         for name in ("heartbeat", "rebalance_seconds", "start_seconds"):
             if not 0 <= getattr(self, name) < np.inf:
                 raise AutoscalingError(

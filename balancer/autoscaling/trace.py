@@ -10,15 +10,14 @@ from typing import NamedTuple
 import numpy as np
 
 from balancer.autoscaling.errors import AutoscalingError
+from balancer.autoscaling.group import MOST
+from balancer.autoscaling.simulation import Setting
 from cluster_model.snapshot import Floats, Ints
 from metrics_reporter.documents import shown
 from metrics_reporter.quantities import plural
 
-# More do not fit into a few gigabytes.
-_MOST_EVENTS = 50_000_000
+# Of a file, which is read as a whole: a device would never end.
 _MOST_BYTES = 1 << 28
-# Times and rates beyond are mistakes.
-_MOST = 1e15
 
 
 class Events(NamedTuple):
@@ -39,7 +38,9 @@ class Events(NamedTuple):
     partitions: int
 
 
-def load_trace(path: Path, partitions: int, seed: int = 0) -> Events:
+def load_trace(
+    path: Path, partitions: int, seed: int = 0, most_events: int = Setting.most_events
+) -> Events:
     """Events at random times, as many as a trace says.
 
     Parameters
@@ -52,6 +53,8 @@ def load_trace(path: Path, partitions: int, seed: int = 0) -> Events:
         Among how many partitions a single column is divided, evenly.
     seed
         Seed of the times.
+    most_events
+        Most events that the trace may stand for.
 
     Raises
     ------
@@ -67,9 +70,9 @@ def load_trace(path: Path, partitions: int, seed: int = 0) -> Events:
     # whole events, none lost to rounding over time
     seconds = np.diff(time)
     sums = np.vstack([np.zeros(rate.shape[1]), np.cumsum(rate[:-1] * seconds[:, None], axis=0)])
-    if sums[-1].sum() > _MOST_EVENTS:
+    if sums[-1].sum() > most_events:
         raise AutoscalingError(
-            f"{where}: {sums[-1].sum():,.4g} events found, at most {_MOST_EVENTS:,} expected"
+            f"{where}: {sums[-1].sum():,.4g} events found, at most {most_events:,} expected"
         )
     count = np.diff(np.floor(sums + 0.5), axis=0).astype(np.int64)
     if not count.any():
@@ -108,7 +111,7 @@ def _rows(path: Path, where: str) -> tuple[Floats, Floats]:
         if found is None or len(found) < 2 or min(found[1:]) < 0:
             raise AutoscalingError(
                 f"{where}, line {n}: {shown(','.join(row))} found, a time and events/s from 0 "
-                f"to {_MOST:g} expected"
+                f"to {MOST:g} expected"
             )
         if values and (len(found) != len(values[0]) or found[0] <= values[-1][0]):
             raise AutoscalingError(
@@ -121,7 +124,7 @@ def _rows(path: Path, where: str) -> tuple[Floats, Floats]:
 
 
 def _numbers(row: list[str]) -> list[float] | None:
-    found = [x for cell in row if (x := _number(cell)) is not None and abs(x) <= _MOST]
+    found = [x for cell in row if (x := _number(cell)) is not None and abs(x) <= MOST]
     return found if len(found) == len(row) else None
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from balancer.autoscaling.errors import AutoscalingError, NotYetError
 from metrics_reporter.admin import AdminSource
-from metrics_reporter.clients import MANUAL_POSITIONS, create, kafka, reason
+from metrics_reporter.clients import MANUAL_POSITIONS, create, kafka, reason, refusal
 from metrics_reporter.clocks import boot_clock
 from metrics_reporter.documents import Number, shown
 from metrics_reporter.metrics import BYTES_IN
@@ -23,8 +23,10 @@ Partition = tuple[str, int]
 Ask = Callable[[Callable[[Any], Any]], Any]
 
 TOPIC = "monitor.write-speed"
+# Seconds after which the topic no longer has a message, so that no window may be longer.
+_KEPT = 3600
 # The last message of each topic is enough, and an old one of no use.
-TOPIC_CONFIG = {"cleanup.policy": "delete", "retention.ms": "3600000"}
+TOPIC_CONFIG = {"cleanup.policy": "delete", "retention.ms": str(1000 * _KEPT)}
 _MOST_MESSAGES = 1000
 
 
@@ -150,7 +152,7 @@ class SpeedPublisher:
 
         def delivered(error: Any, _: Any) -> None:
             if error is not None:
-                failures.append(error.str())
+                failures.append(refusal(error, f"WRITE on topic {self._to}"))
 
         at = time.time()
         for topic, speeds in by_topic.items():
@@ -221,8 +223,12 @@ class PublishedSpeeds:
         try:
             if not self._begun:
                 self._begin(module)
+            # others may write without end
+            deadline = boot_clock() + self._timeout
             while messages := self._consumer.consume(_MOST_MESSAGES, 0.1):
                 self._note(messages)
+                if boot_clock() >= deadline:
+                    break
         except module.KafkaException as error:
             raise AutoscalingError(f"topic {self._topic}: {reason(error)}") from None
         now = boot_clock()
@@ -263,7 +269,7 @@ class PublishedSpeeds:
                 continue
             # in the order of arrival, as the monitor's clock may have been put back
             age = max(0.0, time.time() - found.at)
-            until = boot_clock() - age + self._stale * found.window
+            until = boot_clock() - age + self._stale * min(found.window, _KEPT)
             self._last[found.topic] = found, until
 
     def _speed(self, partition: Partition, now: float) -> float | None:

@@ -200,7 +200,11 @@ def test_an_error_that_concerns_what_is_read_ends_the_consumer(
     refuse_from(5, Refused(of), monkeypatch)
     with (
         AssignedConsumer("localhost:9092", "g", "a-1") as consumer,
-        pytest.raises(AutoscalingError, match="consumer a-1: Broker: Topic authorization failed"),
+        pytest.raises(
+            AutoscalingError,
+            match="consumer a-1: Broker: Topic authorization failed; give the client's user the "
+            f"right to READ on {'topic orders' if of else 'its topics'}$",
+        ),
     ):
         read(consumer, lambda: False)
 
@@ -328,7 +332,8 @@ def test_a_control_topic_without_rights_is_said(
     monkeypatch.setitem(globals(), "DENIED", right)
     channel = Channel("localhost:9092", {}, "control", 1.0)
     channel.send(0, b"")
-    with pytest.raises(AutoscalingError, match=r"topic control: .*uthorization"):
+    said = f"topic control: .*uthorization failed; .* right to {right.upper()} on topic control$"
+    with pytest.raises(AutoscalingError, match=said):
         channel.receive(0.0)
 
 
@@ -336,7 +341,7 @@ def test_a_controller_that_may_not_read_says_so_in_its_rounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Open(Denied):
-        def list_topics(self, timeout: float) -> Any:
+        def list_topics(self, topic: str, timeout: float) -> Any:
             return self
 
         @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,15 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from balancer.autoscaling.autoscaler import Round, decide_once
+from balancer.autoscaling.autoscaler import Autoscaler, Round, decide_once
 from balancer.autoscaling.document import load_group
+from balancer.autoscaling.errors import NotYetError
+from balancer.autoscaling.measurement import MeasurementSettings
+from balancer.autoscaling.observation import Observation
 from balancer.autoscaling.repairing import RepairPolicy
 from balancer.autoscaling.trace import load_trace
 from balancer.cli.app import app
+from balancer.cli.autoscale_run import _once
 from balancer.cli.autoscale_view import live
 
 GROUP = """
@@ -264,3 +269,23 @@ def test_the_live_view_shows_bars_lag_and_the_reason(group: Path) -> None:
         "no answ",
     ):
         assert part in shown
+
+
+def test_deciding_once_does_not_wait_for_ever(capsys: pytest.CaptureFixture[str]) -> None:
+    looks = []
+
+    def observe() -> Observation:
+        looks.append(1)
+        assert len(looks) < 100
+        raise NotYetError("arrivals are being measured")
+
+    autoscaler = Autoscaler(observe, RepairPolicy())
+    assert _once(autoscaler, threading.Event(), 1e-6, json=False) == 1
+    assert len(looks) == MeasurementSettings().once_looks
+    assert "arrivals are being measured" in capsys.readouterr().out
+
+
+def test_a_byte_capacity_without_write_speeds_is_refused(group: Path) -> None:
+    text = group.read_text(encoding="utf-8")
+    group.write_text(text + "byte_capacity: 2MB/s\n", encoding="utf-8")
+    refused("byte_capacity found, write_speed of each partition expected with it", "decide", group)

@@ -187,6 +187,44 @@ def test_a_consumer_that_says_something_absurd_counts_as_not_measured(
     assert found.group.capacity.tolist() == [50.0, 50.0]
 
 
+def test_a_consumer_that_reports_far_more_than_all_others_is_not_believed(
+    kafka: Kafka, clock: Clock
+) -> None:
+    said = Said()
+    said.rates = {"x": 1e14, "y": 50.0, "z": 60.0}
+    members = {"x": [("orders", 0)], "y": [("orders", 1)], "z": [("orders", 2)]}
+    kafka.members = {}
+    observer = measuring(kafka, clock, Working(), members=lambda: members, reports=said)
+    clock.now += 10.0
+    found = observer.observe()
+    assert dict(found.measured) == {"y": 50.0, "z": 60.0}
+    assert found.group.capacity.tolist() == [55.0, 50.0, 60.0]
+    # consumers may differ
+    said.rates["x"] = 500.0
+    clock.now += 10.0
+    assert observer.observe().group.capacity.tolist() == [500.0, 50.0, 60.0]
+
+
+@pytest.mark.parametrize(
+    ("rates", "believed"),
+    [((1e14, 50.0), {"y": 50.0}), ((1.0, 100.0), {"x": 1.0, "y": 100.0})],
+)
+def test_of_two_consumers_one_that_reports_far_more_is_not_believed(
+    kafka: Kafka, clock: Clock, rates: tuple[float, float], believed: dict[str, float]
+) -> None:
+    said = Said()
+    said.rates = dict(zip("xy", rates, strict=True))
+    kafka.members = {}
+    members = {"x": [("orders", 0)], "y": [("orders", 1), ("orders", 2)]}
+    observer = measuring(kafka, clock, Working(), members=lambda: members, reports=said)
+    clock.now += 10.0
+    found = observer.observe()
+    assert dict(found.measured) == believed
+    assert found.group.new_capacity == pytest.approx(sum(believed.values()) / len(believed))
+    note = "x says that it can process 1e+14 events/s, far more than the others: not believed"
+    assert (note in found.notes) == ("x" not in believed)
+
+
 def test_a_group_of_the_new_protocol_is_told_from_one_that_is_not_there(
     observer: KafkaObserver, kafka: Kafka
 ) -> None:
@@ -250,6 +288,32 @@ def test_rates_are_those_of_the_window(observer: KafkaObserver, kafka: Kafka, cl
         clock.now += 20.0
         kafka.end["orders", 0] += 400
         assert observer.observe().group.rate[0] == pytest.approx(rate)
+
+
+@pytest.mark.parametrize(("minutes", "rate"), [(60, None), (0.1, 6.25)])
+def test_an_outage_is_no_time_without_arrivals(
+    observer: KafkaObserver, kafka: Kafka, clock: Clock, minutes: float, rate: float | None
+) -> None:
+    with pytest.raises(NotYetError):
+        observer.observe()
+    clock.now += 10.0
+    kafka.end["orders", 0] += 100
+    observer.observe()
+    kafka.failure = KafkaDeniedError("Kafka at k refused")
+    with pytest.raises(KafkaDeniedError):
+        observer.observe()
+    kafka.failure = None
+    # nobody could write, either
+    clock.now += 60.0 * minutes
+    if rate is None:
+        with pytest.raises(NotYetError, match="being measured"):
+            observer.observe()
+    else:
+        assert observer.observe().group.rate[0] == pytest.approx(rate)
+    clock.now += 10.0
+    kafka.end["orders", 0] += 100
+    expected = 10.0 if rate is None else 200 / 26
+    assert observer.observe().group.rate[0] == pytest.approx(expected)
 
 
 def test_a_topic_that_is_made_anew_is_no_negative_rate(
@@ -914,7 +978,7 @@ def test_a_failure_in_the_middle_of_a_rebalance_is_no_part_of_it(
     with pytest.raises(KafkaDeniedError):
         observer.observe()
     kafka.failure = None
-    clock.now += 30.0
+    clock.now += 10.0
     assert observer.observe().rebalance_measured is None
 
 

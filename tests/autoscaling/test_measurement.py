@@ -92,6 +92,17 @@ def test_one_that_hangs_is_unknown_and_measured_anew_afterwards() -> None:
     assert found["a"] == pytest.approx(50 * COMMITS / (COMMITS + 1), rel=0.05)
 
 
+@pytest.mark.parametrize(("commit_seconds", "interval"), [(150.0, 10.0), (1.0, 90.0)])
+def test_a_consumer_that_commits_or_is_looked_at_rarely_is_measured(
+    commit_seconds: float, interval: float
+) -> None:
+    world = Backlog(100.0, commit_seconds, rate=50.0, waiting=10**7)
+    while world.now < (COMMITS + 3) * max(commit_seconds, interval):
+        world.run(interval, step=0.5)
+        found = world.look()
+    assert 100 * COMMITS / (COMMITS + 1) * 0.97 <= found["a"] <= 100.1
+
+
 def looks(
     estimator: ConsumptionEstimator,
     steps: int,
@@ -141,6 +152,27 @@ def test_consumers_that_are_gone_are_forgotten() -> None:
     assert looks(estimator, 12, lambda k: {P: 100 * k})
     estimator.look(12.0, {}, {}, {}, {})
     assert estimator.capacities() == {}
+
+
+def test_one_that_has_read_nothing_for_long_can_be_given_something_again() -> None:
+    estimator = ConsumptionEstimator(MeasurementSettings(remembered_seconds=100.0))
+    slow = looks(estimator, 12, lambda k: {P: k})
+    for at in (50.0, 111.0):
+        estimator.look(at, {"a": []}, {P: 11}, {P: 0}, {P: 10**9})
+        assert estimator.capacities() == slow
+    estimator.look(112.0, {"a": []}, {P: 11}, {P: 0}, {P: 10**9})
+    assert estimator.capacities() == {}
+
+
+def test_partitions_that_are_deleted_and_made_again_are_no_events() -> None:
+    estimator = ConsumptionEstimator()
+    for k in range(40):
+        # from the 20th look on another topic of the same name, which is far ahead
+        committed = {P: 10 * k if k < 20 else 10**9 + 10 * k}
+        end = dict.fromkeys(() if k == 19 else (P,), 10**12)
+        estimator.look(float(k), {"a": [P]}, committed, {P: 0}, end)
+        assert all(rate <= 10.0 for rate in estimator.capacities().values())
+    assert estimator.capacities()["a"] == pytest.approx(10 * COMMITS / (COMMITS + 1))
 
 
 def test_what_was_measured_long_ago_gives_way_to_what_is_measured_now() -> None:
@@ -275,15 +307,28 @@ def test_a_rebalance_takes_no_time_that_is_absurd() -> None:
     times = RebalanceTimes()
     for seconds in (-1.0, float("nan"), float("inf"), 61.0):
         times.add(seconds)
-    # the clock went back
-    for at, stable in ((5.0, True), (6.0, False), (1.0, True)):
+    # the clock went back, or stood still
+    for at, stable in ((5.0, True), (6.0, False), (1.0, True), (7.0, False), (7.0, True)):
         times.look(at, stable)
     assert times.median is None
 
 
+def test_a_long_rebalance_beside_a_short_one_does_not_count() -> None:
+    times = RebalanceTimes()
+    for seconds in (1.0, 55.0):
+        times.add(seconds)
+    assert times.median == 1.0
+
+
 def test_settings_are_above_0() -> None:
-    with pytest.raises(AutoscalingError, match="commits: 0 found, a number above 0 expected"):
+    with pytest.raises(AutoscalingError, match="commits: 0 found, a whole number above 0 expected"):
         MeasurementSettings(commits=0)
+    wrong: Any
+    for wrong in (2.5, True, "10", None):
+        with pytest.raises(AutoscalingError, match=f"rebalances: {wrong} found, a whole number"):
+            MeasurementSettings(rebalances=wrong)
+    with pytest.raises(AutoscalingError, match="silent_seconds: nan found, seconds above 0"):
+        MeasurementSettings(silent_seconds=float("nan"))
 
 
 # --- consumers with assigned partitions
@@ -357,6 +402,48 @@ def test_what_nobody_moved_is_no_pause() -> None:
     assert pauses.times.median is None
 
 
+def test_a_pause_ends_when_anybody_reads() -> None:
+    pauses = Pauses()
+    pauses.heard(beat("a", 1, "0"), 0.0)
+    pauses.heard(beat("b", 1, ""), 0.0)
+    pauses.heard(beat("a", 2, ""), 10.0)
+    # the first that is heard of c, which is killed later
+    pauses.heard(beat("c", 1, "0"), 10.5)
+    pauses.heard(beat("b", 2, "0"), 40.0)
+    assert pauses.times.median is None
+
+
+def test_what_another_controller_gives_away_was_not_moved() -> None:
+    pauses = Pauses()
+    for name, reads in (("a", "0"), ("b", "")):
+        pauses.heard(beat(name, 1, reads), 0.0)
+    # its lease is over as the controller has died
+    pauses.heard(beat("a", 2, ""), 10.0)
+    pauses.heard(beat("b", 2, "0").model_copy(update={"epoch": 2}), 25.0)
+    assert pauses.times.median is None
+
+
+def test_messages_that_arrive_together_say_nothing_of_the_time_between() -> None:
+    pauses = Pauses()
+    for name, reads in (("a", "0"), ("b", "")):
+        pauses.heard(beat(name, 1, reads), 0.0)
+    pauses.heard(beat("a", 2, ""), 10.0)
+    pauses.heard(beat("b", 2, "0"), 10.0)
+    assert pauses.times.median is None
+
+
+def test_a_topic_that_is_made_again_and_consumers_that_are_gone_are_forgotten() -> None:
+    pauses = Pauses(MeasurementSettings(longest_rebalance_seconds=5.0))
+    pauses.heard(beat("b", 1, ""), 0.0)
+    for n in range(100):
+        pauses.heard(beat(f"pod-{n}", 1, "0"), float(n))
+        pauses.heard(beat(f"pod-{n}", 2, ""), n + 0.5)
+        pauses.heard(beat("b", n + 2, ""), n + 0.6)
+    assert len(pauses._readers) < 15
+    pauses.heard(beat("b", 1000, "0"), 200.0)
+    assert pauses.times.median is None
+
+
 def test_heartbeats_of_an_older_version_are_read() -> None:
     old = Member("a", "a/1", 1).heartbeat(0.0).model_dump(exclude={"capacity", "unread"})
     found = Heartbeat.model_validate(old)
@@ -390,6 +477,7 @@ class Wire:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.offset, self.sent = 1000.0, 0, list[Heartbeat]()
+        self.assigned = frozenset([P])
         self._lock = threading.Lock()
         monkeypatch.setattr(consumer_module, "boot_clock", lambda: self.now)
         monkeypatch.setattr(consumer_module, "Channel", lambda *_: self)
@@ -426,7 +514,7 @@ class Wire:
         last = self.sent[-1]
         answer = Assignment(
             id=last.id, epoch=1, number=last.number, heartbeat=last.number, lease_seconds=10.0,
-            partitions=by_topic([P]),
+            partitions=by_topic(self.assigned),
         )  # fmt: skip
         return [answer.encode()]
 
@@ -477,3 +565,33 @@ def test_a_consumer_says_what_it_can_process(monkeypatch: pytest.MonkeyPatch) ->
         assert wire.sent[-1].capacity == pytest.approx(200)
         assert wire.sent[-1].reads == frozenset([P])
     assert wire.sent[-1].leaving
+
+
+def test_a_consumer_without_partitions_does_not_know_for_ever_what_it_can_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wire = Wire(monkeypatch)
+    settings = ConsumerSettings(batch=100, answer_seconds=0.1, remembered_seconds=10.0)
+    with AssignedConsumer("k:1", "orders", "a", settings=settings) as consumer:
+
+        def knows_after(seconds: float) -> bool:
+            until, deadline = wire.now + seconds, time.monotonic() + 30
+            while wire.now < until:
+                wire.now += 0.2
+                assert list(consumer.poll(0.0)) == []
+                time.sleep(0.01)
+            before = len(wire.sent)
+            while len(wire.sent) < before + 2 and time.monotonic() < deadline:
+                wire.now += 0.1
+                time.sleep(0.01)
+            return wire.sent[-1].capacity is not None
+
+        processed = 0
+        while processed < 300:
+            for _ in consumer.poll(5.0):
+                wire.now += 0.005
+                processed += 1
+        wire.assigned = frozenset()
+        assert knows_after(5.0)
+        assert consumer.partitions == frozenset()
+        assert not knows_after(8.0)

@@ -380,3 +380,21 @@ def test_parameters_that_contradict_each_other() -> None:
         AutoscalingParameters(fill=0.5, target=0.9)
     with pytest.raises(ValidationError, match="minimum 3 found, at most the maximum of 2"):
         AutoscalingParameters(minimum=3, maximum=2)
+
+
+def test_forecasts_are_of_partitions_and_not_of_rows() -> None:
+    policy = RepairPolicy()
+
+    def seen(names: tuple[str, ...], rate: list[float]) -> Group:
+        return Group(
+            rate=np.array(rate),
+            lag=np.zeros(2),
+            consumer=np.zeros(2, np.int64),
+            capacity=np.array([100.0]),
+            new_capacity=100.0,
+            partition_names=names,
+        )
+
+    assert not policy.decide(seen(("t-0", "t-1"), [80.0, 1.0]), 0.0)
+    # the first is not known any longer, and another one is
+    assert not policy.decide(seen(("t-1", "t-2"), [1.0, 80.0]), 1.0)

@@ -119,11 +119,28 @@ def test_the_last_speeds_count(monkeypatch: pytest.MonkeyPatch) -> None:
     assert speeds([]) == []
 
 
+def test_a_topic_that_is_written_to_without_end_is_read_for_a_limited_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Endless(Consumer):
+        def consume(self, most: int, timeout: float) -> list[Message]:
+            clock.now += 1.0
+            assert clock.now < 200.0
+            return [Message(message("a", 0.0, p0=3.0))]
+
+    clock = Clock()
+    monkeypatch.setattr(write_speed, "boot_clock", clock)
+    consumer = Endless([write_speed.TOPIC], [])
+    monkeypatch.setattr(write_speed, "create", lambda kind, properties: consumer)
+    assert PublishedSpeeds("localhost:9092", {}, timeout=10.0)([("a", 0)]) == [3.0]
+
+
 def test_what_is_not_known_or_too_old_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    values: list[bytes | None] = [message("a", 100.0, p0=1.0), message("b", 0.0, p0=1.0)]
+    endless = message("c", 20_000.0, p0=1.0).replace(b"30.0", b"1e300")
+    values: list[bytes | None] = [message("a", 100.0, p0=1.0), message("b", 0.0, p0=1.0), endless]
     speeds = published(monkeypatch, values, [write_speed.TOPIC])
-    with pytest.raises(NotYetError, match="the write speed of 2 partitions is not known"):
-        speeds([("a", 0), ("b", 0), ("b", 1)])
+    with pytest.raises(NotYetError, match="the write speed of 3 partitions is not known"):
+        speeds([("a", 0), ("b", 0), ("b", 1), ("c", 0)])
 
 
 def test_a_missing_topic_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

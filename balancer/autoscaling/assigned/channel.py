@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from balancer.autoscaling.errors import AutoscalingError
-from metrics_reporter.clients import MANUAL_POSITIONS, create, kafka, reason
+from metrics_reporter.clients import MANUAL_POSITIONS, create, denied, kafka, reason, refusal
 from metrics_reporter.documents import shown
 
 log = logging.getLogger("counterpoise.assigned")
@@ -21,7 +21,6 @@ log = logging.getLogger("counterpoise.assigned")
 CONTROLLER = 0
 # Messages are of use for as long as a lease.
 _CONFIG = {"retention.ms": "3600000", "cleanup.policy": "delete"}
-_COPIES = 3
 _MOST_MESSAGES = 1000
 _LOOK_SECONDS = 0.2
 
@@ -65,22 +64,32 @@ def make_topic(
     topic: str,
     partitions: int,
     timeout: float,
+    *,
+    copies: int = 3,
     config: Mapping[str, str] | None = None,
 ) -> None:
     """Create a topic unless it exists.
 
+    Parameters
+    ----------
+    bootstrap, properties
+        Addresses of brokers, and further properties of the client.
+    topic, partitions
+        Its name and number of partitions.
+    timeout
+        Seconds for Kafka to answer.
+    copies
+        Replicas of each partition; fewer if there are fewer brokers.
+    config
+        Its configuration; by default that of a control topic.
+
     Raises
     ------
     AutoscalingError
-        If it cannot be created.
+        If it cannot be created; names the right that is missing.
     """
     module, administration = kafka(), import_module("confluent_kafka.admin")
-    try:
-        admin = administration.AdminClient(
-            {"log_level": 2, **properties, "bootstrap.servers": bootstrap}
-        )
-    except (module.KafkaException, TypeError, ValueError) as error:
-        raise AutoscalingError(f"client properties: {reason(error)}") from None
+    admin = _admin(bootstrap, properties)
     try:
         # Without naming the topic: asking for it by name could create it, too small.
         found = admin.list_topics(timeout=timeout)
@@ -89,16 +98,59 @@ def make_topic(
         new = administration.NewTopic(
             topic,
             partitions,
-            min(_COPIES, len(found.brokers)),
+            min(copies, len(found.brokers)),
             config={**_CONFIG, **(config or {})},
         )
         admin.create_topics([new], operation_timeout=timeout)[topic].result(timeout)
     except (module.KafkaException, TimeoutError) as error:
-        code = getattr(error.args[0], "code", None) if error.args else None
-        if code is None or code() != module.KafkaError.TOPIC_ALREADY_EXISTS:
+        inner = error.args[0] if isinstance(error, module.KafkaException) else None
+        if inner is None or inner.code() != module.KafkaError.TOPIC_ALREADY_EXISTS:
+            why = reason(error) if inner is None else refusal(inner, f"CREATE on topic {topic}")
             raise AutoscalingError(
-                f"topic {topic} at {bootstrap} cannot be created: {reason(error)}"
+                f"topic {topic} at {bootstrap} cannot be created: {why}"
             ) from None
+
+
+def check_rights(bootstrap: str, properties: Mapping[str, Any], topic: str, timeout: float) -> None:
+    """Check that the user may read and write a topic, as far as Kafka says.
+
+    Raises
+    ------
+    AutoscalingError
+        Naming the rights that are missing.
+    """
+    module, administration = kafka(), import_module("confluent_kafka.admin")
+    admin, needed = _admin(bootstrap, properties), administration.AclOperation
+    try:
+        found = admin.describe_topics(
+            module.TopicCollection([topic]),
+            include_authorized_operations=True,
+            request_timeout=timeout,
+        )[topic].result(timeout + 1.0)
+    except module.KafkaException as error:
+        why = refusal(error.args[0], f"READ and WRITE on topic {topic}")
+        raise AutoscalingError(f"topic {topic} at {bootstrap}: {why}") from None
+    except TimeoutError as error:
+        raise AutoscalingError(f"topic {topic} at {bootstrap}: {error}") from None
+    # some brokers do not say
+    if allowed := found.authorized_operations:
+        missing = [right.name for right in (needed.READ, needed.WRITE) if right not in allowed]
+        if missing:
+            raise AutoscalingError(
+                f"topic {topic} at {bootstrap}: Topic authorization failed; give the client's "
+                f"user the right to {' and '.join(missing)} on topic {topic}"
+            )
+
+
+def _admin(bootstrap: str, properties: Mapping[str, Any]) -> Any:
+    """An admin client of librdkafka."""
+    module, administration = kafka(), import_module("confluent_kafka.admin")
+    try:
+        return administration.AdminClient(
+            {"log_level": 2, **properties, "bootstrap.servers": bootstrap}
+        )
+    except (module.KafkaException, TypeError, ValueError) as error:
+        raise AutoscalingError(f"client properties: {reason(error)}") from None
 
 
 def last_messages(
@@ -171,7 +223,13 @@ class Channel:
         self._reported: set[int] = set()
         both = {"log_level": 2, **properties, "bootstrap.servers": bootstrap}
         # The client insists on a group, which is not used.
-        own = {"group.id": topic, "auto.offset.reset": "latest", **MANUAL_POSITIONS}
+        own = {
+            "group.id": topic,
+            "auto.offset.reset": "latest",
+            # asking for it must not create it: it would have one partition
+            "allow.auto.create.topics": False,
+            **MANUAL_POSITIONS,
+        }
         self._consumer = create("Consumer", {**both, **own})
         self._producer = create(
             "Producer",
@@ -184,17 +242,23 @@ class Channel:
         Raises
         ------
         AutoscalingError
-            If it does not in time.
+            If it does not in time, or the user may not see it.
         """
         deadline, said = time.monotonic() + within, ""
         while time.monotonic() < deadline:
             try:
-                topics = self._consumer.list_topics(timeout=self._seconds).topics
-                # its leaders may be elected later
-                if self._topic in topics and len(topics[self._topic].partitions) > 1:
-                    return len(topics[self._topic].partitions)
+                found = self._consumer.list_topics(self._topic, self._seconds).topics[self._topic]
             except kafka().KafkaException as error:
                 said = f": {reason(error)}"
+            else:
+                # its leaders may be elected later
+                if len(found.partitions) > 1:
+                    return len(found.partitions)
+                if found.error is not None and denied(found.error):
+                    raise AutoscalingError(
+                        f"topic {self._topic}: "
+                        f"{refusal(found.error, f'READ and WRITE on topic {self._topic}')}"
+                    )
             time.sleep(_LOOK_SECONDS)
         raise AutoscalingError(
             f"topic {self._topic} with at least 2 partitions not found within {within:g} s{said}; "
@@ -220,7 +284,7 @@ class Channel:
             if error is None:
                 found.append(message.value() or b"")
             else:
-                self._note(error)
+                self._note(error, "READ")
         if self._refused is not None:
             said, self._refused = self._refused, None
             raise AutoscalingError(f"topic {self._topic}: {said}")
@@ -241,13 +305,16 @@ class Channel:
 
     def _note_delivery(self, error: Any, _: Any) -> None:
         if error is not None:
-            self._note(error)
+            self._note(error, "WRITE")
 
-    def _note(self, error: Any) -> None:
+    def _note(self, error: Any, right: str) -> None:
         """Report each error once; the clients try again, except where the user has no right."""
         errors, code = kafka().KafkaError, error.code()
-        if code in (errors.TOPIC_AUTHORIZATION_FAILED, errors._AUTHENTICATION):
-            self._refused = error.str()
+        if code == errors.GROUP_AUTHORIZATION_FAILED:
+            # the client's group is not used
+            return
+        if denied(error) or code == errors._AUTHENTICATION:
+            self._refused = refusal(error, f"{right} on topic {self._topic}")
         elif code not in self._reported:
             self._reported.add(code)
             log.warning("topic %s: %s", self._topic, error.str())

@@ -18,7 +18,7 @@ from balancer.autoscaling.assigned.meter import ProcessingMeter
 from balancer.autoscaling.assigned.settings import ConsumerSettings
 from balancer.autoscaling.errors import AutoscalingError
 from balancer.autoscaling.replicas.processes import NAME_VARIABLE
-from metrics_reporter.clients import MANUAL_POSITIONS, create, kafka, reason
+from metrics_reporter.clients import MANUAL_POSITIONS, create, denied, kafka, reason, refusal
 from metrics_reporter.clocks import boot_clock
 from metrics_reporter.documents import shown
 
@@ -104,7 +104,7 @@ class AssignedConsumer:
             )
         given = dict(properties or {})
         topic = control_topic(group)
-        self._on_start, self._on_stop = on_start, on_stop
+        self._group, self._on_start, self._on_stop = group, on_start, on_stop
         module = kafka()
         self._kafka = module
         self._latest = start == "latest"
@@ -142,6 +142,8 @@ class AssignedConsumer:
         self._meter = ProcessingMeter(
             s.measured_seconds, s.least_measured_seconds, s.record_seconds
         )
+        # when something was read last
+        self._read_at = boot_clock()
         # next offset to be processed, and what Kafka has of that
         self._position: dict[Partition, int] = {}
         self._committed: dict[Partition, int] = {}
@@ -295,6 +297,9 @@ class AssignedConsumer:
         except self._kafka.KafkaException as error:
             self._refuse(error.args[0])
             return
+        for place in found:
+            if place.error is not None:
+                self._refuse(place.error, place.topic)
         found = [place for place in found if place.error is None]
         if self._latest:
             found = self._at_end(found)
@@ -334,7 +339,7 @@ class AssignedConsumer:
             self._refuse(error.args[0])
         for place in answered:
             if place.error is not None:
-                self._refuse(place.error)
+                self._refuse(place.error, place.topic)
         return known + [place for place in answered if place.error is None]
 
     def _commit(self, partitions: set[Partition] | frozenset[Partition]) -> bool:
@@ -356,7 +361,7 @@ class AssignedConsumer:
             if error is None and place.error is None:
                 self._committed[place.topic, place.partition] = place.offset
             else:
-                self._refuse(error or place.error)
+                self._refuse(error or place.error, place.topic)
 
     def _fetch(self, timeout: float) -> None:
         """Wait for records of partitions that are read; also notes what was committed."""
@@ -365,7 +370,7 @@ class AssignedConsumer:
             if error is not None:
                 # An error of a partition that was given up may come late.
                 if self._concerns(record):
-                    self._refuse(error)
+                    self._refuse(error, record.topic())
             elif (record.topic(), record.partition()) in self._reading:
                 self._buffer.append(record)
 
@@ -379,15 +384,14 @@ class AssignedConsumer:
         self._news.wait(_SLICE)
         self._proceed()
 
-    def _refuse(self, error: Any) -> None:
+    def _refuse(self, error: Any, topic: str | None = None) -> None:
         """Raise what time will not mend; the client tries everything else again."""
         errors = self._kafka.KafkaError
-        if error.fatal() or error.code() in (
-            errors.TOPIC_AUTHORIZATION_FAILED,
-            errors.GROUP_AUTHORIZATION_FAILED,
-            errors._AUTHENTICATION,
-        ):
-            raise AutoscalingError(f"consumer {self.name}: {error.str()}")
+        if error.fatal() or denied(error) or error.code() == errors._AUTHENTICATION:
+            of = "its topics" if topic is None else f"topic {topic}"
+            if error.code() == errors.GROUP_AUTHORIZATION_FAILED:
+                of = f"group {self._group}"
+            raise AutoscalingError(f"consumer {self.name}: {refusal(error, f'READ on {of}')}")
         log.debug("consumer %s: %s", self.name, error.str())
 
     def _talk(self) -> None:
@@ -446,7 +450,12 @@ class AssignedConsumer:
         busy = self._busy
         if busy is not None and now > busy + self._settings.record_seconds:
             return False
+        reads = self._reading
+        if reads:
+            self._read_at = now
+        elif now > self._read_at + self._settings.remembered_seconds:
+            self._meter.forget()
         with self._lock:
-            beat = self._member.heartbeat(now, reads=self._reading, capacity=self._meter.rate)
+            beat = self._member.heartbeat(now, reads=reads, capacity=self._meter.rate)
         self._channel.send(CONTROLLER, beat.encode())
         return True

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from balancer.autoscaling.assigned.channel import (
     CONTROLLER,
     Channel,
+    check_rights,
     control_topic,
     last_messages,
     make_topic,
@@ -26,7 +27,6 @@ from metrics_reporter.clocks import boot_clock
 log = logging.getLogger("counterpoise.assigned")
 
 _SLICE = 0.05
-_ANSWER_SECONDS = 10.0
 
 
 class Vote(Protocol):
@@ -99,14 +99,19 @@ class GroupController:
         Raises
         ------
         AutoscalingError
-            If the topic cannot be made or is not there.
+            If the topic cannot be made or is not there, or the user may not read and write it.
         """
         servers, given, topic = self._servers, self._properties, self._topic
-        if self._vote is not None:
-            make_topic(servers, given, topic, self._consumers + 1, _ANSWER_SECONDS)
-        self._channel = Channel(servers, given, topic, _ANSWER_SECONDS)
+        s, speaks = self._settings, self._vote is not None
+        if speaks:
+            make_topic(
+                servers, given, topic, self._consumers + 1, s.answer_seconds, copies=s.copies
+            )
+        self._channel = Channel(servers, given, topic, s.answer_seconds)
         try:
-            self._channel.partitions(_ANSWER_SECONDS)
+            self._channel.partitions(s.answer_seconds)
+            if speaks:
+                check_rights(servers, given, topic, s.answer_seconds)
         except BaseException:
             self._channel.close()
             raise
@@ -188,12 +193,14 @@ class GroupController:
         return {beat.consumer: sorted(beat.held) for beat in self._latest(now)}
 
     def _latest(self, now: float) -> list[Heartbeat]:
-        """The last heartbeat of each consumer that is heard of."""
-        return [
-            beat
-            for beat, at in self._heard.values()
-            if now <= at + self._settings.silent_seconds and not beat.leaving
-        ]
+        """The last heartbeat of each consumer that is heard of; the others are forgotten."""
+        oldest = now - self._settings.silent_seconds
+        self._heard = {
+            name: (beat, at)
+            for name, (beat, at) in self._heard.items()
+            if at >= oldest and not beat.leaving
+        }
+        return [beat for beat, _ in self._heard.values()]
 
     def _speaks(self, coordinator: Coordinator) -> bool:
         vote = self._vote
@@ -233,11 +240,11 @@ class GroupController:
 
     def _restore(self, coordinator: Coordinator) -> None:
         """Read what the last controller has said: it counts as long as rounds fail."""
-        count = self._settings.read_back
+        s = self._settings
         while not self._closing.wait(_SLICE) and self._speaks(coordinator):
             try:
                 values = last_messages(
-                    self._servers, self._properties, self._topic, count, _ANSWER_SECONDS
+                    self._servers, self._properties, self._topic, s.read_back, s.answer_seconds
                 )
             except AutoscalingError as error:
                 log.warning("what was assigned before is not known yet: %s", error)

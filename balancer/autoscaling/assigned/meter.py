@@ -41,6 +41,11 @@ class ProcessingMeter:
         """Events/s; None while too little was processed."""
         return self._rate
 
+    def forget(self) -> None:
+        """Know nothing again."""
+        self._before = self._now = (0, 0.0)
+        self._rate = None
+
     def note(self, seconds: float) -> None:
         """Note an event that took so long."""
         events, busy = self._now

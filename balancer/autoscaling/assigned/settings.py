@@ -29,6 +29,11 @@ class ControlSettings:
     read_back
         Last messages of each consumer's partition of the control topic that a controller reads when
         it is elected, to know what an earlier one has said.
+    answer_seconds
+        Time for Kafka to answer.
+    copies
+        Replicas of each partition of the control topic, if it is to be made; fewer if there are
+        fewer brokers.
     """
 
     lease_seconds: float = 10.0
@@ -36,9 +41,11 @@ class ControlSettings:
     silent_seconds: float = 3.0
     stop_seconds: float = 30.0
     read_back: int = 200
+    answer_seconds: float = 10.0
+    copies: int = 3
 
     def __post_init__(self) -> None:
-        check_above_zero(self, "lease_seconds", "silent_seconds", "stop_seconds", "read_back")
+        check_above_zero(self, *(name for name in vars(self) if name != "drift"))
         if not 0 <= self.drift < float("inf"):
             raise AutoscalingError(f"drift: {self.drift} found, 0 or more expected")
 
@@ -76,6 +83,9 @@ class ConsumerSettings:
         consumer can process; at least the last half of it counts.
     least_measured_seconds
         Time of processing from which on that is known.
+    remembered_seconds
+        Without partitions for so long, it is not known any longer: one that was slow for a while
+        and was given nothing since could not be measured again.
     """
 
     record_seconds: float = 1.0
@@ -87,6 +97,7 @@ class ConsumerSettings:
     start_seconds: float = 60.0
     measured_seconds: float = 30.0
     least_measured_seconds: float = 1.0
+    remembered_seconds: float = 600.0
 
     def __post_init__(self) -> None:
         check_above_zero(self, *vars(self))

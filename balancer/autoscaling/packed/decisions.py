@@ -20,7 +20,7 @@ from balancer.autoscaling.errors import AutoscalingError
 from balancer.autoscaling.observation import Observation
 from balancer.autoscaling.packed.message import DecidedAssignment, decided, same_consumers
 from balancer.autoscaling.policy import Decision
-from metrics_reporter.clients import create, reason
+from metrics_reporter.clients import create, reason, refusal
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class DecisionWriter:
 
         def delivered(error: Any, _: Any) -> None:
             if error is not None:
-                failures.append(error.str())
+                failures.append(refusal(error, f"WRITE on topic {self._topic}"))
 
         try:
             self._producer.produce(
