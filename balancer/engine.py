@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, get_args
+
+import numpy as np
 
 from balancer.planning.assembly import assemble
 from balancer.planning.document import Remedy
@@ -17,9 +19,11 @@ from balancer.planning.parameters import PlanningParameters
 from balancer.planning.plan import Plan
 from balancer.planning.proposal_check import check_proposal
 from balancer.planning.remedies import RemedyLimits, find_remedy
-from balancer.planning.sizing import SizingRequest, right_sized
+from balancer.planning.reserve import reserve
+from balancer.planning.sizing import Purpose, SizingRequest, right_sized
 from balancer.problem.budget import Budget
 from balancer.problem.capacity_guards import capacity_guards
+from balancer.problem.deadline import Deadline
 from balancer.problem.movement_cost import cost_unit
 from balancer.problem.operation import Operation, OperationError
 from balancer.problem.operations import RightSize, type_of
@@ -29,7 +33,6 @@ from balancer.problem.resolution import resolve, with_ids_of
 from balancer.problem.room_guards import room_guards
 from balancer.problem.tiers import with_availability
 from balancer.search.parameters import SearchParameters
-from balancer.search.scorer import Scorer
 from balancer.strategies import (
     Config,
     ProgressCallback,
@@ -53,6 +56,16 @@ from goals import (
 )
 from goals.patterns import matching
 from metrics_reporter.plugins import fault_of
+
+
+def _check_type(name: str, given: object, expected: Any) -> None:
+    """Raise InputError unless an argument is of a type."""
+    if not isinstance(given, expected) or isinstance(given, bool):
+        names = " or ".join(
+            "None" if kind is type(None) else kind.__name__
+            for kind in get_args(expected) or (expected,)
+        )
+        raise InputError(f"{name}: {type(given).__name__} found, {names} expected")
 
 
 class Balancer:
@@ -109,6 +122,13 @@ class Balancer:
         remedies: RemedyLimits | None = None,
         planning: PlanningParameters | None = None,
     ) -> None:
+        _check_type("budget", budget, Budget | None)
+        _check_type("remedies", remedies, RemedyLimits | None)
+        _check_type("planning", planning, PlanningParameters | None)
+        _check_type("goals", goals, Iterable | Path)
+        _check_type("seed", seed, int | np.integer)
+        if seed < 0:
+            raise InputError(f"seed: {seed} found, 0 or more expected")
         self.remedies = remedies
         self.strategy = load_strategy(strategy)
         self.search, self.planning = SearchParameters(), planning or PlanningParameters()
@@ -157,8 +177,19 @@ class Balancer:
         Raises
         ------
         InputError
-            If goals or operation do not fit the snapshot, in one sentence.
+            If goals or operation do not fit the snapshot, or an argument is of another type, in
+            one sentence.
         """
+        _check_type("snapshot", snapshot, Snapshot)
+        if isinstance(operation, Budget):
+            raise InputError(
+                "operation: Budget found, an Operation expected; limits are those of "
+                "Balancer(budget=...)"
+            )
+        _check_type("operation", operation, Operation | None)
+        _check_type("progress", progress, Callable | None)
+        if stop is not None and not callable(getattr(stop, "is_set", None)):
+            raise InputError(f"stop: {type(stop).__name__} found, Event or None expected")
         operation = with_ids_of(operation or Operation(), snapshot)
         kind = type_of(operation)
         if isinstance(kind, RightSize) and not operation.brokers:
@@ -173,7 +204,7 @@ class Balancer:
         stop: Event | None,
     ) -> Plan:
         """A plan for the request as it stands."""
-        started = time.monotonic()
+        started, deadline = time.monotonic(), Deadline.after(self.budget.seconds, stop)
         with fault_of(f"operation {operation.kind} failed", OperationError, InputError):
             resolved = resolve(snapshot, operation)
         configured = applicable(self.goals, snapshot, strict=self.strict)
@@ -195,8 +226,8 @@ class Balancer:
         )
         left = budget = self.budget.in_unit(cost_unit(snapshot))
         if left.seconds is not None:
-            seconds = left.seconds - self._reserved(problem, left.seconds)
-            seconds = max(seconds - (time.monotonic() - started), 1e-3)
+            kept = min(reserve(problem, self.planning), left.seconds / 2)
+            seconds = max(left.seconds - kept - (time.monotonic() - started), 1e-3)
             left = left.model_copy(update={"seconds": seconds})
         origin = problem.cluster.placement.copy()
         with fault_of(f"strategy {self.strategy.name} failed", StrategyError, InputError):
@@ -214,6 +245,7 @@ class Balancer:
             remedy=lambda plan: self._remedy(plan, stop),
             parameters=self.planning,
             progress=progress,
+            deadline=deadline,
         )
 
     def _right_sized(
@@ -245,14 +277,15 @@ class Balancer:
                 seconds is not None and rest is not None and rest < seconds / 2
             )
 
-        def plans(of: Snapshot, asked: Operation, hard_only: bool) -> Plan:
+        def plans(of: Snapshot, asked: Operation, purpose: Purpose) -> Plan:
             other, rest = copy(self), left()
             given = None if rest is None else max(rest, 1e-3)
-            if hard_only:
-                other.goals = [g for g in self.goals if g.hard]
-                other.budget, other.remedies = Budget(seconds=given), None
-            else:
+            if purpose == "asked":
                 other.budget = self.budget.model_copy(update={"seconds": given})
+            else:
+                other.goals = [g for g in self.goals if g.hard]
+                moves = 0 if purpose == "proofs" else None
+                other.budget, other.remedies = Budget(moves=moves, seconds=given), None
             return other._proposed(of, asked, progress, stop)
 
         return right_sized(
@@ -269,16 +302,6 @@ class Balancer:
                 parameters=self.planning,
             )
         )
-
-    def _reserved(self, problem: Problem, seconds: float) -> float:
-        """Seconds of a limit that are kept free for what follows the search."""
-        goals = [*problem.goals, *problem.vetoes]
-        # the first sums what the placement then keeps
-        Scorer(problem.cluster, goals)
-        before = time.monotonic()
-        Scorer(problem.cluster, goals)
-        scoring = time.monotonic() - before
-        return min(self.planning.reserved_scorings * scoring, seconds / 2)
 
     def _remedy(self, plan: Plan, stop: Event | None) -> Remedy | None:
         """What would make the unmet goals of a plan possible, tried without a limit on moves."""

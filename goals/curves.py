@@ -15,7 +15,8 @@ TOLERANCE = 1e-9
 def at_most(value: npt.ArrayLike, limit: npt.ArrayLike) -> Floats:
     """1 up to the limit, then limit / value.
 
-    If the limit is 0, 1 / (1 + value), and less than 1 for any value above 0.
+    If the limit is 0 or less, 1 / (1 + ln(1 + value)), and less than 1 for any value above 0:
+    whether little or much is left there, what leaves counts by its share of it.
 
     Examples
     --------
@@ -27,8 +28,10 @@ def at_most(value: npt.ArrayLike, limit: npt.ArrayLike) -> Floats:
     score = np.ones(over.shape)
     if over.any():
         value, limit = (np.broadcast_to(x, over.shape)[over] for x in (value, limit))
-        none = np.minimum(1 / (1 + value), 1 - TOLERANCE)
-        score[over] = np.where(limit > 0, limit / value, none)
+        above = limit / value
+        if (none := limit <= 0).any():
+            above[none] = np.minimum(1 / (1 + np.log1p(value[none])), 1 - TOLERANCE)
+        score[over] = above
     return score
 
 

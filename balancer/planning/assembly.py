@@ -19,6 +19,7 @@ from balancer.planning.plan import ActionRows, Plan
 from balancer.planning.relief import relief_points
 from balancer.planning.unreached import Unreached
 from balancer.problem.budget import Budget
+from balancer.problem.deadline import NEVER, Deadline
 from balancer.problem.movement_cost import cost_unit
 from balancer.problem.problem import Problem
 from balancer.problem.rules import Rules
@@ -40,6 +41,7 @@ def assemble(
     remedy: Callable[[Plan], Remedy | None],
     parameters: PlanningParameters | None = None,
     progress: ProgressCallback | None = None,
+    deadline: Deadline = NEVER,
 ) -> Plan:
     """Make a plan from what a strategy proposes.
 
@@ -61,6 +63,8 @@ def assemble(
         How much effort to spend; None for the defaults.
     progress
         Called as the work proceeds.
+    deadline
+        After it no detours or other orders are tried.
     """
     goals = [*problem.goals, *problem.vetoes]
     shown = goals[: len(problem.goals)]
@@ -98,15 +102,19 @@ def assemble(
         None
         if progress is None
         else lambda done, of: progress("order", done, of, proposal.actions),
+        deadline,
     )
-    beyond = None
-    if steps.left_out and not proposal.exhausted:
+    beyond, exhausted = None, proposal.exhausted
+    if steps.left_out and exhausted is None and deadline.passed:
+        # Whether there is a safe order was not looked at to the end.
+        exhausted = "stopped" if deadline.stopped else "seconds"
+    if steps.left_out and not exhausted:
         beyond = Unreached.of(problem, scorer, cluster_at(final), steps.blocked)
     elif begin is not None and proposal.unreached is not None:
         there = proposal.unreached
         align(start, there)
-        way = order(begin, steps_between(start, there), rules, None, parameters)
-        if way.left_out:
+        way = order(begin, steps_between(start, there), rules, None, parameters, deadline=deadline)
+        if way.left_out and not deadline.passed:
             beyond = Unreached.of(problem, scorer, cluster_at(there), way.blocked)
     rows = action_rows(start, walked, added, steps, shown, rules)
     kept = within(rows, budget, start.snapshot)
@@ -114,7 +122,7 @@ def assemble(
         # A limit may end a plan within a detour.
         tries = (parameters or PlanningParameters()).shorter_plans
         kept = _improving(proposal, kept, start, walked, steps, rows, tries)
-    exhausted, left_out = proposal.exhausted, steps.left_out
+    left_out = steps.left_out
     if kept < len(rows.kind):
         exhausted = "stopped" if exhausted == "stopped" else "budget"
     elif steps.left_out:

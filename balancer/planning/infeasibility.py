@@ -145,13 +145,16 @@ def _unproven(
             way = f" ({unreached.blocked})" if unreached.blocked else ""
             reason, remedy = f"{NO_ORDER}{way}; {reason}", _UNLOCK
     if left_out and not proven:
-        reason += f"; {plural(left_out, 'action')} had no safe order and were left out"
+        cut = exhausted in ("stopped", "seconds")
+        why = "were left out before a safe order was found" if cut else _NO_SAFE_ORDER
+        reason += f"; {plural(left_out, 'action')} {why}"
     return Unmet(
         goal=goal.name, hard=goal.hard, proven=proven, reason=f"{what}: {reason}", remedy=remedy
     )
 
 
 NO_ORDER = "a placement meets it, but no safe order of steps to it was found"
+_NO_SAFE_ORDER = "had no safe order and were left out"
 _UNLOCK = "allow more where the steps are blocked while the plan runs, or add brokers with room"
 _MORE = "allow more, or plan again"
 _NOTHING_LEFT = (

@@ -10,6 +10,7 @@ import numpy as np
 from balancer.planning.blocked import blocked_by
 from balancer.planning.detours import best_detour
 from balancer.planning.parameters import PlanningParameters
+from balancer.problem.deadline import NEVER, Deadline
 from balancer.problem.movement_cost import movement_cost
 from balancer.problem.rules import Rules
 from balancer.search.arrays import first_of
@@ -166,6 +167,7 @@ def order(
     parameters: PlanningParameters | None = None,
     known: Batch | None = None,
     progress: Callable[[int, int], None] | None = None,
+    deadline: Deadline = NEVER,
 ) -> Steps:
     """Order actions so that no step breaks a hard goal or exceeds a capacity.
 
@@ -175,10 +177,11 @@ def order(
     where the actions do, are taken instead; then replicas take detours to make room.
     Actions that cannot be done safely are left out. The actions of a `group`, see
     :func:`grouped`, are one unit; if that is not possible, each is done separately. `progress` is
-    called with how many actions have their place, and how many there are.
+    called with how many actions have their place, and how many there are. After the `deadline` no
+    more detours or other orders are tried.
     """
     parameters = parameters or PlanningParameters()
-    way = _PartialOrder(scorer, rules, batch, group, parameters)
+    way = _PartialOrder(scorer, rules, batch, group, parameters, deadline)
     way.progress = progress
     way.run()
     if len(way.batch) and parameters.refill:
@@ -202,9 +205,10 @@ class _PartialOrder:
         batch: Batch,
         group: Ints | None,
         parameters: PlanningParameters,
+        deadline: Deadline,
     ) -> None:
         self.scorer, self.rules, self.batch = scorer, rules, batch
-        self.parameters = parameters
+        self.parameters, self.deadline = parameters, deadline
         self.group = np.full(len(batch), -1) if group is None else group
         self.placement = scorer.placement
         self.safety = Safety(scorer)
@@ -338,6 +342,8 @@ class _PartialOrder:
         best = self._rest(final), len(self.passes), self.batch
         futile = 0
         for _ in range(self.parameters.detour_rounds):
+            if self.deadline.passed:
+                break
             blocked = [key for key in self._blocked() if key not in failed]
             if not blocked and won:
                 failed, won = set(), False
@@ -398,7 +404,7 @@ class _PartialOrder:
         self.scorer.adopt(self.start, np.arange(s.n_partitions))
         self.safety.refill = own.refill
         most, steps = own.explored_orders, own.explored_steps
-        found, there = find_order(self.safety, self.rules, self.final, most, steps)
+        found, there = find_order(self.safety, self.rules, self.final, most, steps, self.deadline)
         if there:
             self.passes, self.undo = [], []
             for action in found:

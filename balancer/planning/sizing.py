@@ -22,8 +22,10 @@ from cluster_model.snapshot import LARGEST_ID, Bools, Ints, Snapshot
 from goals import Cluster
 from metrics_reporter.quantities import plural
 
-# makes a plan for a cluster and an operation, with hard goals and no limit on moves, or as asked
-Plans = Callable[[Snapshot, Operation, bool], Plan]
+# What a plan is for: as asked, for hard goals without a limit on moves, or for their proofs alone.
+Purpose = Literal["asked", "hard", "proofs"]
+# makes a plan for a cluster and an operation
+Plans = Callable[[Snapshot, Operation, Purpose], Plan]
 Proof = Literal["certificate", "search", "every choice", "minimum", "none"]
 
 
@@ -95,7 +97,7 @@ def _shrunk(asked: SizingRequest) -> Plan | None:
     met: dict[int, bool] = {}
 
     def works(rows: Ints) -> bool:
-        plan = _planned(asked, asked.snapshot, _emptying(asked, rows))
+        plan = _planned(asked, asked.snapshot, _emptying(asked, rows), "hard")
         return plan is not None and _meets(plan)
 
     while (number := next_number(met, low)) is not None and not asked.ended():
@@ -127,7 +129,8 @@ def _shrunk(asked: SizingRequest) -> Plan | None:
     number = living - len(plan.operation.get("brokers", ()))
     if number != found:
         tried, every = 1, False
-    return replace(plan, sizing=_stated(asked, plan, number, (), True, tried, every))
+    enough = number == found or _meets(plan)
+    return replace(plan, sizing=_stated(asked, plan, number, (), enough, tried, every))
 
 
 def _confirmed(
@@ -136,7 +139,7 @@ def _confirmed(
     """The plan with all goals, and the limits of the request, for the first number that works."""
     for number in range(found, most + 1):
         rows = emptied.get(number, order[: asked.living - number])
-        plan = asked.plans(asked.snapshot, _emptying(asked, rows), False)
+        plan = asked.plans(asked.snapshot, _emptying(asked, rows), "asked")
         if _meets(plan) or plan.summary.exhausted or asked.ended():
             return plan
     return None
@@ -145,7 +148,8 @@ def _confirmed(
 def _grown(asked: SizingRequest) -> Plan:
     """A plan on a larger cluster; on the cluster as it is if no number of brokers helps."""
     living, kind, s = asked.living, asked.kind, asked.snapshot
-    short = _planned(asked, s, asked.operation)
+    # where the certificate says that no placement is enough, none is looked for
+    short = _planned(asked, s, asked.operation, "proofs" if asked.least.number > living else "hard")
     hard = [u for u in short.unmet if u.hard] if short is not None else []
     group = helped(hard)
     most = asked.parameters.sized_added
@@ -167,29 +171,33 @@ def _grown(asked: SizingRequest) -> Plan:
         number = min(number, most)
         if number in met or len(met) >= asked.parameters.sized_numbers:
             break
-        tried = _planned(asked, *larger(number))
+        tried = _planned(asked, *larger(number), "hard")
         met[number] = tried is not None and _meets(tried)
     found = min((number for number, ok in met.items() if ok), default=most + 1)
     for number in range(found, most + 1):
         snapshot, operation = larger(number)
-        plan = asked.plans(snapshot, operation, False)
+        plan = asked.plans(snapshot, operation, "asked")
         if _meets(plan) or plan.summary.exhausted:
             added = tuple(snapshot.broker_ids[s.n_brokers :].tolist())
-            # one fewer was tried with the brokers where `enlarged` puts them
-            below = int(number - 1 >= low)
+            # one fewer was tried, with the brokers where `enlarged` puts them
+            failed = number > found or met.get(number - 1) is False
+            none = number == 1 and short is not None and asked.least.number <= living
+            below = int(failed or none)
             return replace(
                 plan, sizing=_stated(asked, plan, living + number, added, True, below, False)
             )
-    plan = asked.plans(s, asked.operation, False)
+    plan = asked.plans(s, asked.operation, "asked")
     enough = _meets(plan) and living <= (kind.max_brokers or living)
     enough = enough and living >= kind.min_brokers
     return replace(plan, sizing=_stated(asked, plan, living, (), enough, 0, False))
 
 
-def _planned(asked: SizingRequest, snapshot: Snapshot, operation: Operation) -> Plan | None:
+def _planned(
+    asked: SizingRequest, snapshot: Snapshot, operation: Operation, purpose: Purpose
+) -> Plan | None:
     """A plan with hard goals; None if the strategy refuses the cluster."""
     try:
-        return asked.plans(snapshot, operation, True)
+        return asked.plans(snapshot, operation, purpose)
     except InputError:
         return None
 

@@ -195,6 +195,10 @@ def annealed(
                 first, last = (warm + (cold - warm) * x / parts for x in (i, i + 1))
                 walk.run([first, last], since + (end - since) * (i + 1) / parts, safe=True)
                 walk.settle()
+                if deadline.stopped:
+                    break
+            if deadline.stopped:
+                break
             walk.restart()
     return Annealed(walk.reached.at, walk.steps, walk.scored)
 
@@ -324,10 +328,11 @@ class _Walk:
             The steps that lead there.
         """
         given, way, now, target = self.given, self._way, _copy(begin), self._best.copy()
+        own, call = self.own, self._compiled
+        passes = own.annealing_passes
         way.steps[: len(known)] = known
-        made = self._compiled.approach(given, now, target, False, way, len(known))
-        own = self.own
-        made, _ = self._compiled.detour(
+        made = call.approach(given, now, target, False, passes, way, len(known))
+        made, _ = call.detour(
             given,
             now,
             target,
@@ -338,10 +343,10 @@ class _Walk:
             made,
         )
         # and back, where that costs nothing
-        made = self._compiled.approach(given, now, self.begin.at, True, way, made)
-        total: float = self._compiled.total_cost(given, now)
+        made = call.approach(given, now, self.begin.at, True, passes, way, made)
+        total: float = call.total_cost(given, now)
         if total < self._settled:
-            made = self._compiled.shorten(given, _copy(self.begin), way, made)
+            made = call.shorten(given, _copy(self.begin), way, made, own.annealing_looks)
             self._settled, self.reached, self.steps = total, now, way.steps[:made].copy()
         return total
 
@@ -357,9 +362,9 @@ class _Walk:
         """
         now, way, call = _copy(self.begin), self._way, self._compiled
         self._steps(now, np.inf, False, 0)
-        made = call.approach(self.given, now, now.at.copy(), False, way, 0)
+        made = call.approach(self.given, now, now.at.copy(), False, 1, way, 0)
         made, _ = call.detour(self.given, now, now.at.copy(), self._random, 0, 0, way, made)
-        call.shorten(self.given, now, way, made)
+        call.shorten(self.given, now, way, made, 0)
         call.total_cost(self.given, now)
 
     def _steps(self, now: Any, temperature: float, safe: bool, number: int | None = None) -> Any:

@@ -398,7 +398,8 @@ def anneal(
     temperature
         A step that adds this much to the cost is accepted once in e.
     pairs
-        Share of the draws that are pairs of brokers; the others are moves of one replica.
+        Share of the steps that are tried between pairs of brokers; the others are moves of one
+        replica.
     homeward
         Share of the draws of which the destination is where the replica was at the start.
     rows, columns
@@ -414,9 +415,8 @@ def anneal(
         costs that scored steps add, and how many add any.
     """
     replicas, brokers, half = len(now.at), len(given.receivers), np.uint64(32)
-    low, both = np.uint64(0xFFFFFFFF), np.uint64(pairs * 2.0**32)
-    back = np.uint64(homeward * 2.0**32)
-    risen, tried, scored, added, adding = 0.0, 0, 0, 0.0, 0
+    low, back = np.uint64(0xFFFFFFFF), np.uint64(homeward * 2.0**32)
+    risen, tried, single, scored, added, adding = 0.0, 0, 0, 0, 0.0, 0
     hottest = temperature * desk.draws[0]
     _laid_out(now, desk)
     while tried < steps:
@@ -424,10 +424,11 @@ def anneal(
         one, two = _drawn(state), _drawn(state)
         p = _below(one & low, replicas)
         a = now.at[p]
-        pair = (one >> half) < both
+        pair = single > (1.0 - pairs) * tried
         b = given.home[p] if (two >> half) < back else a
         if a == b and (pair or (two >> half) >= back):
             b = given.receivers[_below(two & low, brokers)]
+        single += not pair
         if a == b or b < 0:
             continue
         if not pair:
@@ -543,7 +544,9 @@ def _note(way: Way, made: int, n: int, a: int, b: int) -> None:
 
 
 @compiled
-def approach(given: Given, now: Now, target: Any, harmless: bool, way: Way, made: int) -> Any:
+def approach(
+    given: Given, now: Now, target: Any, harmless: bool, passes: int, way: Way, made: int
+) -> Any:
     """Carry out the moves to a placement that are possible one by one.
 
     Parameters
@@ -552,6 +555,8 @@ def approach(given: Given, now: Now, target: Any, harmless: bool, way: Way, made
         The broker of each replica in the placement.
     harmless
         Whether only moves that do not raise the cost are carried out, to these brokers.
+    passes
+        How often to look at all replicas, at most.
     way, made
         Notes the moves, after so many that it holds.
 
@@ -561,8 +566,9 @@ def approach(given: Given, now: Now, target: Any, harmless: bool, way: Way, made
         How many moves the way holds now.
     """
     progress = True
-    while progress:
+    while progress and passes > 0:
         progress = False
+        passes -= 1
         for n in range(len(target)):
             a, b = now.at[n], target[n]
             if a == b or made == len(way.steps) or not _goes(given, now, n, b):
@@ -674,7 +680,7 @@ def detour(
     tries
         In the second half of them, targets are exchanged too.
     looks
-        How often to look whether a replica that waits can go.
+        How many tries, and looks whether a replica that waits can go, to make.
     way, made
         Notes the moves, after so many that it holds.
 
@@ -693,6 +699,7 @@ def detour(
     fewest, kept, tried = several, made, 0
     while tried < tries and several > 0 and looks > 0:
         tried += 1
+        looks -= 1
         one, two = _drawn(state), _drawn(state)
         n, begin, was, other = way.waiting[_below(one & low, several)], made, several, -1
         choice = _below(one >> half, 4)
@@ -801,8 +808,11 @@ def _skipped(given: Given, now: Now, way: Way, k: int, late: bool) -> bool:
 
 
 @compiled
-def shorten(given: Given, now: Now, way: Way, made: int) -> Any:
+def shorten(given: Given, now: Now, way: Way, made: int, looks: int) -> Any:
     """Leave out the stops that are not needed; returns how many moves the way holds then.
+
+    How many moves lie between a stop and the next move of its replica decides how long it takes to
+    find out whether it is needed; stops after so many looks remain.
 
     Parameters
     ----------
@@ -810,13 +820,16 @@ def shorten(given: Given, now: Now, way: Way, made: int) -> Any:
         The placement where the way starts, and afterwards where it ends.
     way, made
         The moves, and how many.
+    looks
+        How often to look whether a move is still possible without a stop.
     """
     way.turn[:] = -1
     for k in range(made - 1, -1, -1):
         way.later[k] = way.turn[way.steps[k, 0]]
         way.turn[way.steps[k, 0]] = k
     for k in range(made):
-        while way.steps[k, 0] >= 0 and way.later[k] >= 0:
+        while way.steps[k, 0] >= 0 and way.later[k] >= 0 and looks > 0:
+            looks -= 2 * (way.later[k] - k)
             if not (_skipped(given, now, way, k, True) or _skipped(given, now, way, k, False)):
                 break
         if way.steps[k, 0] >= 0:

@@ -90,17 +90,19 @@ class SearchParameters(BaseModel):
         After each part of these steps, such a share of the run, only what safe steps lead to is
         kept. And their first temperature.
     annealing_pairs, annealing_homeward
-        Share of the draws that are pairs of brokers, between which many steps are tried; the others
+        Share of the steps that are tried between pairs of brokers, many for each pair; the others
         are moves of one replica. And share of the draws that lead a replica back to the start.
     annealing_rows, annealing_columns
         How many replicas of the first broker of such a pair are tried, each alone and in exchange
         for so many of the second: what is read of them stays in the processor's cache.
     annealing_stride
         Steps at one temperature; not fewer than there are replicas.
+    annealing_passes
+        On the way to what was annealed, how often to look at all replicas whether they can go.
     annealing_detours, annealing_looks
-        Where replicas wait for each other on the way to what was annealed: stops of random ones on
-        other brokers that are tried in a row before those that still wait are left, and how often
-        to look, in total, whether one that waits can go.
+        Where replicas wait for each other on this way: stops of random ones on other brokers that
+        are tried in a row before those that still wait are left, and how often to look, in total,
+        whether one that waits can go; and afterwards, whether those stops are needed.
     annealing_stops
         The most moves on this way, for each replica.
     lower_tier_weight, lower_tiers
@@ -225,11 +227,12 @@ class SearchParameters(BaseModel):
     annealing_levels: Count = 32
     annealing_least_pace: Positive = 0.25
     annealing_thorough: Count = 1_000_000
-    annealing_pairs: Share = 0.02
+    annealing_pairs: Share = 0.87
     annealing_homeward: Share = 0.7
     annealing_rows: Count = 8
     annealing_columns: Count = 64
     annealing_stride: Count = 20_000
+    annealing_passes: Count = 64
     annealing_detours: Count = 5_000
     annealing_looks: Count = 2_000_000
     annealing_stops: Count = 4

@@ -119,11 +119,11 @@ def definition_of(
 
 
 def _at_most(value: Floats, limit: Floats, tolerance: float) -> Floats:
-    """1 up to a limit, then limit / value; above a limit of 0, 1 / (1 + value), less than 1."""
+    """1 up to a limit, then limit / value, or 1 / (1 + ln(1 + value)) where the limit is 0."""
     over = value > limit * (1 + tolerance)
     finite = np.where(over, limit, 1.0)
     # where nothing is allowed, any amount is too much
-    none = np.minimum(1 / (1 + value), 1 - TOLERANCE)
+    none = np.minimum(1 / (1 + np.log1p(np.where(over, value, 0.0))), 1 - TOLERANCE)
     above = np.where(finite > 0, finite / np.where(over, value, 1.0), none)
     return np.where(over, above, 1.0)
 

@@ -156,7 +156,11 @@ def _unproven(
         what = given[0]
     hard = any(g.get("hard") for g in plan.goals if g.get("name") == entry.goal)
     out = plan.summary.left_out
-    end = f"; {plural(out, 'action')} had no safe order and were left out" if out else ""
+    of_time = plan.summary.exhausted in ("seconds", "stopped")
+    why = "had no safe order and were left out"
+    if of_time:
+        why = "were left out before a safe order was found"
+    end = f"; {plural(out, 'action')} {why}" if out else ""
     former = _FORMER.get(plan.summary.exhausted or "")
     if former and (entry.reason, entry.remedy) == (f"{what}: {former}{end}", _MORE):
         if entry.proven:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -252,7 +253,7 @@ def test_sums_that_are_kept_are_those_of_the_placement(rows: int, columns: int, 
     start = now.at.copy()
     desk, state = compiled.new_desk(arrays, s.n_brokers), np.ones(1, np.uint64)
     risen, tried, *_ = compiled.anneal(
-        arrays, now, desk, state, 100_000, before / 10, 0.2, 0.5, rows, columns, safe
+        arrays, now, desk, state, 100_000, before / 10, 0.9, 0.5, rows, columns, safe
     )
     assert 100_000 <= tried < 101_000
     for m, (begin, number) in enumerate(zip(desk.begin, desk.number, strict=False)):
@@ -296,7 +297,7 @@ def test_a_stop_is_made_where_there_is_room_and_only_if_it_is_needed(
     given, now = unrelated(np.array(load), at, capacity=100.0)
     way, start = compiled.new_way(3, 3, 20), compiled.Now(*(x.copy() for x in now))
     target, state = at[[1, 0, 2]].copy(), np.ones(1, np.uint64)
-    made = compiled.approach(given, now, target, False, way, 0)
+    made = compiled.approach(given, now, target, False, 9, way, 0)
     assert made == 0
     assert compiled.detour(given, now, target, state, 1_000, 0, way, made) == (0, 2)
     made, waiting = compiled.detour(given, now, target, state, 1_000, 10_000, way, made)
@@ -308,9 +309,59 @@ def test_a_stop_is_made_where_there_is_room_and_only_if_it_is_needed(
     for replica, source, broker in ((2, 2, 0), (2, 0, 2)) * 2:
         way.steps[made] = replica, source, broker
         made += 1
-    made = compiled.shorten(given, start, way, made)
+    # with no looks, all stops remain
+    unchanged, there = way.steps[:made].tolist(), compiled.Now(*(x.copy() for x in start))
+    assert compiled.shorten(given, there, way, made, 0) == made
+    assert way.steps[:made].tolist() == unchanged
+    assert there.at.tolist() == [1, 0, 2]
+    made = compiled.shorten(given, start, way, made, 1_000)
     assert way.steps[:made].tolist() == [[1, 1, 2], [0, 0, 1], [1, 2, 0]]
     assert start.at.tolist() == [1, 0, 2]
+
+
+@pytest.mark.parametrize(("passes", "moves"), [(1, [2]), (2, [2, 1]), (9, [2, 1, 0])])
+def test_each_pass_looks_at_all_replicas_once(passes: int, moves: list[int]) -> None:
+    from balancer.search import compiled
+
+    # each waits for the next one, and the last for nobody
+    at = np.arange(4, dtype=np.int32)
+    given, now = unrelated(np.array([60.0, 60.0, 60.0, 0.0]), at, capacity=100.0)
+    way, target = compiled.new_way(4, 4, 20), np.array([1, 2, 3, 3], np.int32)
+    assert compiled.approach(given, now, target, False, passes, way, 0) == len(moves)
+    assert way.steps[: len(moves), 0].tolist() == moves
+
+
+@pytest.mark.parametrize("looks", [1, 40])
+def test_tries_of_a_detour_count_even_where_nothing_can_go(looks: int) -> None:
+    from balancer.search import compiled
+
+    at = np.arange(3, dtype=np.int32)
+    given, now = unrelated(np.full(3, 60.0), at, capacity=100.0)
+    way, target, state = compiled.new_way(3, 3, 20), at[[1, 0, 2]].copy(), np.ones(1, np.uint64)
+    drawn = np.ones(1, np.uint64)
+    for _ in range(2 * looks):
+        compiled._drawn(drawn)
+    assert compiled.detour(given, now, target, state, 10**6, looks, way, 0) == (0, 2)
+    assert state == drawn
+
+
+def test_a_stop_ends_all_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, settled = Event(), list[float]()
+    settle = annealing._Walk.settle
+
+    def stopping(walk: Any) -> float:
+        found = settle(walk)
+        settled.append(found)
+        if len(settled) == 3:
+            stop.set()
+        return found
+
+    monkeypatch.setattr(annealing._Walk, "settle", stopping)
+    few = {"strategy": "goals", "annealing_thorough": 100, "least_annealing_steps": 10_000}
+    p = problem()
+    plan = Balancer(goals_of(p), strategy=few).propose(snapshot_of(p), stop=stop)
+    assert plan.summary.exhausted == "stopped"
+    assert len(settled) == 3
 
 
 def unrelated(load: Any, at: Any, capacity: float) -> tuple[Any, Any]:

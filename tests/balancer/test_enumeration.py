@@ -37,7 +37,7 @@ from goals import (
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**31))
 def test_no_statement_of_a_plan_is_false(seed: int) -> None:
     rng = np.random.default_rng(seed)

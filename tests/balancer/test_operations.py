@@ -18,6 +18,7 @@ from balancer.planning.document import Action
 from balancer.planning.ordering import Steps, order, steps_between
 from balancer.planning.parameters import PlanningParameters
 from balancer.problem.capacity_guards import capacity_guards
+from balancer.problem.deadline import NEVER, Deadline
 from balancer.problem.resolution import resolve
 from balancer.search.scorer import Scorer
 from balancer.verification.checker import check_plan
@@ -602,7 +603,10 @@ def test_the_limit_that_bound_a_plan_is_named_and_no_other() -> None:
 
 
 def swap_of_full_brokers(
-    third: float, threshold: float, planning: PlanningParameters | None = None
+    third: float,
+    threshold: float,
+    planning: PlanningParameters | None = None,
+    deadline: Deadline = NEVER,
 ) -> Steps:
     """Topics a and b are each on the one of two full brokers where the other belongs."""
     snapshot = by_hand(
@@ -626,7 +630,7 @@ def swap_of_full_brokers(
     final.replica_broker[:2] = [1, 0]
     scorer = Scorer(Cluster(resolved.start.copy()), prepared)
     steps = steps_between(resolved.start, final)
-    return order(scorer, steps, resolved.rules, parameters=planning)
+    return order(scorer, steps, resolved.rules, parameters=planning, deadline=deadline)
 
 
 def test_brokers_that_block_each_other_are_unlocked_by_a_detour() -> None:
@@ -640,6 +644,12 @@ def test_brokers_that_block_each_other_are_unlocked_by_a_detour() -> None:
 def test_without_detours_such_brokers_stay_blocked(name: str) -> None:
     none = PlanningParameters.model_validate({name: 0, "explored_orders": 0})
     assert swap_of_full_brokers(third=50.0, threshold=0.8, planning=none).left_out == 2
+
+
+def test_no_detour_is_tried_once_the_time_is_over() -> None:
+    steps = swap_of_full_brokers(third=50.0, threshold=0.8, deadline=Deadline(at=0.0))
+    assert steps.left_out == 2
+    assert len(steps.batch) == 0
 
 
 def test_without_room_for_a_detour_nothing_is_begun() -> None:

@@ -11,12 +11,12 @@ from balancer_cases import by_hand, leaders, lists, replay
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from balancer import Balancer, Operation, Plan, PlanError, load_plan
+from balancer import Balancer, Budget, Operation, Plan, PlanError, load_plan
 from balancer.planning.parameters import PlanningParameters
 from balancer.problem.resolution import resolve
 from balancer.search.local_search import Search
 from balancer.search.scorer import Scorer
-from cluster_model import Snapshot, synthetic_snapshot
+from cluster_model import InputError, Snapshot, synthetic_snapshot
 from cluster_model.placement import LEAD, MOVE, Batch, Placement
 from goals import Cluster, Goal, ReplicaCapacity, UsageDistribution, goals_for
 
@@ -260,6 +260,33 @@ def test_progress_is_reported_and_changes_nothing() -> None:
     assert reported
     assert all(0 <= met <= all_ for phase, met, all_, _ in reported if all_)
     assert watched.to_json() == Balancer().propose(snapshot).to_json()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"goals": None}, "goals: NoneType found"),
+        ({"budget": {"moves": 3}}, "budget: dict found, Budget or None expected"),
+        ({"remedies": 1}, "remedies: int found, RemedyLimits or None expected"),
+        ({"planning": {}}, "planning: dict found, PlanningParameters or None expected"),
+        ({"seed": "7"}, "seed: str found, int or integer expected"),
+        ({"seed": -1}, "seed: -1 found, 0 or more expected"),
+        ({"snapshot": "cluster.json"}, "snapshot: str found, Snapshot expected"),
+        ({"operation": "rebalance"}, "operation: str found, Operation or None expected"),
+        ({"operation": Budget(moves=3)}, "limits are those of Balancer\\(budget=...\\)"),
+        ({"progress": 3}, "progress: int found, Callable or None expected"),
+        ({"stop": True}, "stop: bool found, Event or None expected"),
+    ],
+)
+def test_an_argument_of_another_type_is_one_sentence(given: dict[str, Any], said: str) -> None:
+    s = synthetic_snapshot(brokers=3, partitions=6, racks=3)
+    asked = {"snapshot": s} | {
+        name: given.pop(name)
+        for name in ("snapshot", "operation", "progress", "stop")
+        if name in given
+    }
+    with pytest.raises(InputError, match=said):
+        Balancer(**given).propose(**asked)
 
 
 def test_plans_are_written_and_read_back(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def varied(snapshot: Snapshot, rng: np.random.Generator) -> Snapshot:
     return s
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(st.integers(0, 2**31))
 def test_an_action_is_legal_if_no_rule_that_is_named_forbids_it(seed: int) -> None:
     rng = np.random.default_rng(seed)

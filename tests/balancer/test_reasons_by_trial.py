@@ -297,7 +297,7 @@ def proposed(
         return None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**31))
 @example(1157)
 @example(2498018)

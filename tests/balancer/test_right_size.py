@@ -131,6 +131,15 @@ def test_brokers_are_added_in_the_snapshot_of_the_plan_where_all_are_too_few() -
     assert_sound(snapshot, less)
 
 
+def test_brokers_that_a_missing_rack_needs_are_not_said_to_be_left_unsearched() -> None:
+    goals: list[Goal] = [RackAwareness(), ResourceCapacity(resource="disk")]
+    found = stated(sized(small(racks=2, replication_factor=3, partitions=12), goals))
+    assert (found.brokers, found.added, found.met) == (7, (7,), True)
+    # with the six there are, a plan was tried
+    assert (found.proof, found.fewer_tried) == ("search", 1)
+    assert "no plan was found for 1 choice" in found.text
+
+
 def test_headroom_lowers_each_hard_limit() -> None:
     plan = sized(small(), headroom=0.2)
     assert stated(plan).brokers == 4

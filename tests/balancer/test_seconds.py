@@ -50,8 +50,12 @@ def test_a_plan_says_that_the_seconds_ended_its_search(strategy: Any) -> None:
     assert report.ok, [str(f) for f in (*report.violations, *report.mismatches)]
 
 
-@pytest.mark.parametrize(("scorings", "share"), [(0.0, 1.0), (1e6, 0.5)])
-def test_every_strategy_leaves_time_for_planning(scorings: float, share: float) -> None:
+@pytest.mark.parametrize(
+    ("scorings", "checks", "share"), [(0.0, 0.0, 1.0), (1e6, 0.0, 0.5), (0.0, 1e6, 0.5)]
+)
+def test_every_strategy_leaves_time_for_planning(
+    scorings: float, checks: float, share: float
+) -> None:
     given = list[float | None]()
 
     class Idle:
@@ -61,8 +65,10 @@ def test_every_strategy_leaves_time_for_planning(scorings: float, share: float) 
             given.append(limits.seconds)
             return Proposal(placement=problem.start.copy())
 
-    planning = PlanningParameters(reserved_scorings=scorings)
+    planning = PlanningParameters(reserved_scorings=scorings, reserved_checks=checks)
     budget = Budget(seconds=100.0)
     Balancer("default", strategy=Idle(), budget=budget, planning=planning).propose(stream())
     assert given[0] is not None
     assert given[0] <= share * 100
+    # less than half of it is kept only where planning takes little
+    assert (given[0] > 50) == (share == 1)

@@ -56,6 +56,29 @@ def test_a_stopped_search_returns_the_best_plan_so_far() -> None:
     assert stopped_after(3).to_json() == plan.to_json()
 
 
+def test_a_stop_while_steps_are_ordered_says_nothing_of_safe_orders() -> None:
+    """Detours and other orders are left untried then, so that none is known to be missing."""
+    s = synthetic_snapshot(
+        brokers=8, partitions=60, racks=4, utilization=0.78, skew=2.0, seed=16,
+        replication_factor=2, rack_violations=0.2,
+    )  # fmt: skip
+    stop = Event()
+
+    def progress(phase: str, met: int, of: int, actions: int) -> None:
+        if phase == "order":
+            stop.set()
+
+    assert Balancer("default").propose(s).summary.left_out == 0
+    plan = Balancer("default").propose(s, progress=progress, stop=stop)
+    assert plan.summary.left_out > 0
+    assert plan.summary.exhausted == "stopped"
+    assert not plan.unreached
+    assert not any("had no safe order" in u.reason for u in plan.unmet)
+    assert any("left out before a safe order was found" in u.reason for u in plan.unmet)
+    report = check_plan(s, plan.document())
+    assert report.ok, [str(f) for f in (*report.violations, *report.mismatches)]
+
+
 @pytest.mark.parametrize("case", ["usual", "tiny", "impossible", "limited"])
 def test_progress_states_what_the_plan_would_meet(case: str) -> None:
     s, budget = uneven(), Budget(moves=40 if case == "limited" else None)
