@@ -133,10 +133,11 @@ def load_snapshot(path: str | Path, options: Mapping[str, Any] | None = None) ->
         contradicts itself, in one sentence with the place.
     """
     name, source = reader_of(path)
-    known = READERS.names()
-    if name in known and name not in READERS.built_in:
-        return read_snapshot(name, source, options or {})
-    if name not in known:
+    # Installed packages are looked for only if need be: that takes longer than a small file.
+    if name not in READERS.built_in:
+        known = READERS.names()
+        if name in known:
+            return read_snapshot(name, source, options or {})
         others = [other for other in known if other not in READERS.built_in]
         more = f" (or one of the installed readers {', '.join(others)})" if others else ""
         raise SnapshotError(f"snapshot file {path}: suffix .json or .npz expected{more}")

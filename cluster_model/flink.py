@@ -3,14 +3,15 @@
 Task managers are brokers, vertices (chains of operators) are topics and subtasks are
 partitions. The load of a subtask is its busy time. Flink measures how many records a subtask
 sends and receives, but not between which two: that traffic is estimated from the plan of the
-job (:func:`shares`).
+job (:func:`shares`), such that it agrees with what is measured.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from math import isfinite
 from typing import Annotated, Any, TypeVar
 from urllib.parse import quote, urlsplit
@@ -26,7 +27,7 @@ from cluster_model.build import (
     build_snapshot,
 )
 from cluster_model.errors import SnapshotError
-from cluster_model.snapshot import Floats, Snapshot
+from cluster_model.snapshot import Bools, Floats, Snapshot
 from metrics_reporter.documents import DocumentError, Whole, as_model, parse_json, shown
 from metrics_reporter.errors import ReporterError
 from metrics_reporter.exposition import checked_url, scrape
@@ -34,9 +35,37 @@ from metrics_reporter.exposition import shown as shown_url
 from metrics_reporter.quantities import plural
 
 BUSY, SENT, RECEIVED = "busyTimeMsPerSecond", "numRecordsOutPerSecond", "numRecordsInPerSecond"
-# Subtasks of a request: the first line of an HTTP request to Flink has at most 4,096 bytes.
-_AT_ONCE = 40
+# Of a task manager; unlike all others it changes with every measurement.
+PROCESSOR_TIME = "Status.JVM.CPU.Time"
 
+
+@dataclass(frozen=True)
+class FlinkParameters:
+    """How Flink is asked, and how its traffic is estimated.
+
+    Parameters
+    ----------
+    subtasks_at_once
+        Subtasks of a request: the first line of an HTTP request to Flink has at most 4,096 bytes.
+    refresh_seconds
+        Longest time to wait for new measurements. Flink fetches them when it is asked, but not
+        within ten seconds of the last time (``metrics.fetcher.update-interval``).
+    poll_seconds
+        Time between two looks at whether they are there.
+    rate_seconds
+        Time over which Flink takes its rates.
+    rounds
+        How often the estimated traffic is scaled to what senders and receivers measure.
+    """
+
+    subtasks_at_once: int = 40
+    refresh_seconds: float = 15.0
+    poll_seconds: float = 0.5
+    rate_seconds: float = 60.0
+    rounds: int = 20
+
+
+PARAMETERS = FlinkParameters()
 
 Name = Annotated[str, Field(min_length=1)]
 Parallelism = Annotated[Whole, Field(ge=1, le=1 << 15)]
@@ -53,6 +82,7 @@ class _Vertex(_Answer):
     id: Name
     name: Name
     parallelism: Parallelism
+    duration: float | None = None
 
 
 class _Job(_Answer):
@@ -113,6 +143,7 @@ def read_flink(
     *,
     timeout: float = 10.0,
     warn: Callable[[str], None] = lambda sentence: None,
+    parameters: FlinkParameters = PARAMETERS,
 ) -> Snapshot:
     """A snapshot of a running job, for the strategies ``albic`` and ``milp``.
 
@@ -126,6 +157,8 @@ def read_flink(
         Seconds to wait for each answer.
     warn
         Receives a sentence for whatever is unknown. A subtask without a busy time is left out.
+    parameters
+        How Flink is asked.
 
     Raises
     ------
@@ -134,7 +167,7 @@ def read_flink(
     SnapshotError
         If an answer is not as documented, or the job does not run.
     """
-    return _Reader(url, job, timeout, warn).read()
+    return _Reader(url, job, timeout, warn, parameters).read()
 
 
 def shares(strategy: str | None, senders: int, receivers: int) -> Floats:
@@ -170,7 +203,14 @@ def shares(strategy: str | None, senders: int, receivers: int) -> Floats:
 class _Reader:
     """One reading of a job."""
 
-    def __init__(self, url: str, job: str, timeout: float, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        url: str,
+        job: str,
+        timeout: float,
+        warn: Callable[[str], None],
+        parameters: FlinkParameters,
+    ) -> None:
         try:
             parts = checked_url(url)
         except ReporterError:
@@ -182,6 +222,7 @@ class _Reader:
         self.job = f"/jobs/{quote(job, safe='')}"
         self.timeout = timeout
         self.warn = warn
+        self.parameters = parameters
         self.malformed: list[str] = []
 
     def read(self) -> Snapshot:
@@ -192,8 +233,10 @@ class _Reader:
             )
         answer = self.ask(_TaskManagers, "/taskmanagers").taskmanagers
         managers = tuple(manager for manager in answer if manager.slots)
+        self.refresh(managers)
         plan = self.ask(_Plan, f"{self.job}/plan").plan
         names = _names(job.vertices)
+        self.check_duration(job.vertices, names)
         measured = {vertex.id: self.measured(vertex) for vertex in job.vertices}
         partitions = list(self.partitions(job.vertices, names, managers))
         known = self.with_load(partitions, {names[v]: m[BUSY] for v, m in measured.items()})
@@ -233,12 +276,45 @@ class _Reader:
     def ask(self, model: type[AnyAnswer], path: str) -> AnyAnswer:
         return as_model(model, self.answer(path), f"Flink, {path}", SnapshotError)
 
+    def refresh(self, managers: tuple[_TaskManager, ...]) -> None:
+        """Wait for new measurements: until they are there, Flink answers with the previous ones.
+
+        These may be of days ago, or there may be none.
+        """
+        before = {manager.id: self.processor_time(manager) for manager in managers}
+        end = time.monotonic() + self.parameters.refresh_seconds
+        for manager in managers:
+            while self.processor_time(manager) == before[manager.id]:
+                if time.monotonic() > end:
+                    self.warn(
+                        f"no new measurements of task manager {manager.id} came in "
+                        f"{self.parameters.refresh_seconds:g} s; loads and traffic may be old"
+                    )
+                    return
+                time.sleep(self.parameters.poll_seconds)
+
+    def processor_time(self, manager: _TaskManager) -> str:
+        """The processor time of a task manager as Flink last measured it."""
+        path = f"/taskmanagers/{quote(manager.id, safe='')}/metrics"
+        return str(self.answer(f"{path}?get={PROCESSOR_TIME}"))
+
+    def check_duration(self, vertices: tuple[_Vertex, ...], names: dict[str, str]) -> None:
+        """Say if a vertex has not yet run for as long as Flink's rates are taken over."""
+        durations = [(v.duration / 1000, names[v.id]) for v in vertices if v.duration is not None]
+        seconds, name = min(durations, default=(self.parameters.rate_seconds, ""))
+        if seconds < self.parameters.rate_seconds:
+            self.warn(
+                f"{name} has run for {max(seconds, 0):.0f} s; Flink's rates are over "
+                f"{self.parameters.rate_seconds:g} s, so the traffic is too low"
+            )
+
     def measured(self, vertex: _Vertex) -> dict[str, Floats]:
         """(parallelism,) float by metric, NaN where it is unknown."""
         found = {name: np.full(vertex.parallelism, np.nan) for name in (BUSY, SENT, RECEIVED)}
         path = f"{self.job}/vertices/{quote(vertex.id, safe='')}/metrics"
-        for first in range(0, vertex.parallelism, _AT_ONCE):
-            subtasks = range(first, min(first + _AT_ONCE, vertex.parallelism))
+        for first in range(0, vertex.parallelism, self.parameters.subtasks_at_once):
+            last = min(first + self.parameters.subtasks_at_once, vertex.parallelism)
+            subtasks = range(first, last)
             wanted = {f"{i}.{name}": (name, i) for i in subtasks for name in found}
             answer = {"metrics": self.answer(f"{path}?get={','.join(wanted)}")}
             for metric in as_model(_Metrics, answer, f"Flink, {path}", SnapshotError).metrics:
@@ -305,36 +381,63 @@ class _Reader:
     ) -> Iterator[tuple[str, str, int, int, float]]:
         """Vertex and subtask of senders and receivers, and the estimated records a second.
 
-        A sender's measured records are divided by :func:`shares`; then those that reach a
-        receiver are scaled to the records that it measures, if those of all its senders are
-        known.
+        A sender's measured records are divided by :func:`shares`, and the result is scaled to
+        what is measured: the records that each receiver gets, and those of each sender with one
+        output. With several, a sender's records are those of all of them together: how many go
+        to which is known from the receivers only.
         """
+        outputs = Counter(edge.id for node in plan.nodes for edge in node.inputs or ())
         unknown: Counter[str] = Counter()
+        rates: dict[tuple[str, str], Floats] = {}
+        exact: dict[tuple[str, str], Bools] = {}
+        into: dict[str, list[tuple[str, str]]] = defaultdict(list)
         for node in plan.nodes:
-            if node.id not in measured:
-                continue
-            received = measured[node.id][RECEIVED]
-            edges: list[tuple[str, Floats]] = []
             for edge in node.inputs or ():
-                if edge.id in measured:
-                    sent = measured[edge.id][SENT]
-                    part = shares(edge.ship_strategy, len(sent), len(received))
-                    edges.append((edge.id, np.where(part > 0, sent[:, None] * part, 0.0)))
-                    unknown[names[edge.id]] = int(np.isnan(sent).sum())
-            total = sum((rate.sum(0) for _, rate in edges), np.zeros(len(received)))
-            with np.errstate(divide="ignore", invalid="ignore"):
-                factor = received / total
-            factor = np.where(np.isfinite(factor), factor, 1.0)
-            for sender, rate in edges:
-                rate = np.nan_to_num(rate * factor)
-                for i, j in zip(*np.nonzero(rate), strict=True):
-                    yield sender, node.id, int(i), int(j), float(rate[i, j])
+                if not measured.keys() >= {edge.id, node.id}:
+                    continue
+                pair = edge.id, node.id
+                sent = measured[edge.id][SENT]
+                part = shares(edge.ship_strategy, len(sent), len(measured[node.id][RECEIVED]))
+                rate = np.where(part > 0, sent[:, None] * part, 0.0)
+                # Two outputs of a sender may lead to one receiver.
+                rates[pair] = rates[pair] + rate if pair in rates else rate
+                exact[pair] = (part == 1) & (outputs[edge.id] == 1)
+                if pair not in into[node.id]:
+                    into[node.id].append(pair)
+                unknown[names[edge.id]] = int(np.isnan(sent).sum())
+        for _ in range(self.parameters.rounds):
+            for pair, rate in rates.items():
+                if outputs[pair[0]] == 1:
+                    rates[pair] = _scaled(rate.T, exact[pair].T, measured[pair[0]][SENT]).T
+            for receiver, pairs in into.items():
+                together = _scaled(
+                    np.concatenate([rates[pair] for pair in pairs]),
+                    np.concatenate([exact[pair] for pair in pairs]),
+                    measured[receiver][RECEIVED],
+                )
+                ends = np.cumsum([len(rates[pair]) for pair in pairs])[:-1]
+                rates.update(zip(pairs, np.split(together, ends), strict=True))
+        for (sender, receiver), rate in rates.items():
+            rate = np.nan_to_num(rate)
+            for i, j in zip(*np.nonzero(rate), strict=True):
+                yield sender, receiver, int(i), int(j), float(rate[i, j])
         if count := sum(unknown.values()):
             such = next(name for name, number in unknown.items() if number)
             self.warn(
                 f"{plural(count, 'subtask')} (such as of {such}) without a rate of records out "
                 f"({SENT}) found; what they send is unknown and missing in the traffic"
             )
+
+
+def _scaled(rates: Floats, exact: Bools, totals: Floats) -> Floats:
+    """The rates with columns that sum to `totals`; those that are exact stay.
+
+    A column stays as it is if its total or one of its rates is unknown.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rest = np.maximum(totals - np.where(exact, rates, 0.0).sum(0), 0.0)
+        factor = rest / np.where(exact, 0.0, rates).sum(0)
+    return np.where(exact, rates, rates * np.where(np.isfinite(factor), factor, 1.0))
 
 
 def _names(vertices: tuple[_Vertex, ...]) -> dict[str, str]:
@@ -346,7 +449,9 @@ def _names(vertices: tuple[_Vertex, ...]) -> dict[str, str]:
 def _broker(manager: _TaskManager) -> BrokerRecord:
     """A task manager: 100 % of busy time for each slot."""
     try:
-        host = urlsplit(manager.path or "").hostname
+        address = urlsplit(manager.path or "")
+        # Without a user it is the name of an actor system in the same process, not a host.
+        host = address.hostname if address.username else None
     except ValueError:
         host = None
     return BrokerRecord(

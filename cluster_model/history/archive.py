@@ -16,30 +16,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import date, timedelta
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 from pyspark.sql.streaming.query import StreamingQuery
 
+from cluster_model.history.days import DAY_MS, day_name, day_number, day_text
 from cluster_model.history.decode import decode
-from cluster_model.history.errors import HistoryError, sentence
+from cluster_model.history.delta import (
+    MAINTENANCE,
+    configured,
+    delta_sentences,
+    sql_name,
+    vacuum,
+)
+from cluster_model.history.errors import HistoryError
 from cluster_model.history.read import as_messages, kafka_sentences, topic_options
 from cluster_model.history.schema import CLUSTER, DAY, DECODED, DEFAULT_CLUSTER
-from cluster_model.history.session import delta_artifact
 from cluster_model.history.store import Store
 from metrics_reporter import Format
 from metrics_reporter.foreign import TOPIC_FORMATS
 
 MESSAGES, RECORDS, CHECKPOINTS, BATCHES = "messages", "records", "checkpoints", "batches"
-DAY_MS = 86_400_000
 
 _IDENTITY = (CLUSTER, "batch", "source_partition", "source_offset")
 # In plain Parquet the remaining columns are in the names of the directories.
@@ -49,8 +52,6 @@ _STORED = t.StructType(
         *(t.StructField(name, t.StringType()) for name in (CLUSTER, DAY, BATCHES)),
     ]
 )
-# Spark lists directories with up to 10,000 tasks, most of them empty in an archive.
-_MAINTENANCE = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "32"}
 
 
 class Compaction(NamedTuple):
@@ -155,9 +156,7 @@ def write_batch(rows: DataFrame, path: str, batch: int, *, writer: str = "batche
 
 def _with_day(rows: DataFrame) -> DataFrame:
     # A clock may give any date, and none may prevent a batch from being written.
-    last = f.lit((date.max - date(1970, 1, 1)).days)
-    days = f.least(f.greatest(f.floor(f.col("arrived_ms") / DAY_MS), f.lit(0)), last).cast("int")
-    return rows.withColumn(DAY, f.date_add(f.lit("1970-01-01").cast("date"), days).cast("string"))
+    return rows.withColumn(DAY, day_text(day_number("arrived_ms")))
 
 
 def replace_range(
@@ -177,7 +176,7 @@ def replace_range(
         The range, ms since 1970, its end excluded.
     """
     replaced = (
-        f"{_among([cluster])} AND source_partition = {source} AND {DAY} >= '{_day(first_ms)}' "
+        f"{among([cluster])} AND source_partition = {source} AND {DAY} >= '{_day(first_ms)}' "
         f"AND {DAY} <= '{_day(end_ms - 1)}' AND arrived_ms >= {first_ms} AND arrived_ms < {end_ms}"
     )
     with _sentences(path):
@@ -221,7 +220,7 @@ def read_archive(
     high = "9" * 10 if end_ms is None else _day(end_ms - 1 + DAY_MS)
     store = Store(spark, str(path))
     with _sentences(path):
-        held = _held(spark, store, clusters)
+        held = held_days(spark, store, clusters)
         chosen = [day for day in held if low <= day[1] <= high]
         if not chosen:
             have = sorted(day for _, day in held)
@@ -229,8 +228,7 @@ def read_archive(
             asked = f" from {low or 'the beginning'} to {'the end' if end_ms is None else high}"
             raise HistoryError(f"archive {path}: no records{asked} found; {holds}")
         found = _rows(spark, store, chosen)
-    # How many messages a run of Spark took at once says nothing about when they arrived.
-    return found.withColumn("batch", f.lit(None).cast("long")).select(*DECODED.names)
+    return without_batches(found)
 
 
 def compact(
@@ -263,17 +261,17 @@ def compact(
     sizes = dict.fromkeys(("minFileSize", "maxFileSize"), str(file_bytes))
     with (
         _sentences(path),
-        _configured(
+        configured(
             spark,
-            _MAINTENANCE | {f"spark.databricks.delta.optimize.{k}": v for k, v in sizes.items()},
+            MAINTENANCE | {f"spark.databricks.delta.optimize.{k}": v for k, v in sizes.items()},
         ),
     ):
-        _held(spark, store, clusters)
-        if not _has_table(store):
+        held_days(spark, store, clusters)
+        if not has_table(store):
             return Compaction(0, 0, 0)
-        of = f" WHERE {_among(clusters)}" if clusters else ""
+        of = f" WHERE {among(clusters)}" if clusters else ""
         done = spark.sql(f"OPTIMIZE {_table(store)}{of}").collect()[0]["metrics"]
-        spark.sql(f"VACUUM {_table(store)}")
+        vacuum(spark, store, MESSAGES)
     merged = done["numFilesRemoved"] > 0
     return Compaction(
         done["partitionsOptimized"] if merged else 0, done["numFilesRemoved"], done["numFilesAdded"]
@@ -310,15 +308,15 @@ def expire(
     """
     store = Store(spark, str(path))
     first = _day(before_ms)
-    with _sentences(path), _configured(spark, _MAINTENANCE):
-        gone = [(c, day) for c, day in _held(spark, store, clusters) if day < first]
-        for day in _days(store):
+    with _sentences(path):
+        gone = [(c, day) for c, day in held_days(spark, store, clusters) if day < first]
+        for day in plain_days(store):
             if (day.cluster, day.name) in gone:
                 store.delete(day.path)
-        if _has_table(store):
-            of = f" AND {_among(clusters)}" if clusters else ""
+        if has_table(store):
+            of = f" AND {among(clusters)}" if clusters else ""
             spark.sql(f"DELETE FROM {_table(store)} WHERE {DAY} < '{first}'{of}")
-            spark.sql(f"VACUUM {_table(store)}")
+            vacuum(spark, store, MESSAGES)
     return [f"{CLUSTER}={quote(c)}/{DAY}={day}" for c, day in gone]
 
 
@@ -351,7 +349,7 @@ def export(
     """
     store = Store(spark, str(path))
     with _sentences(path):
-        held = _held(spark, store, clusters)
+        held = held_days(spark, store, clusters)
         if Store(spark, str(to)).exists():
             raise HistoryError(f"export to {to}: something found there, nothing expected")
         if held:
@@ -391,7 +389,7 @@ class _Day(NamedTuple):
         return any(b.covers(other) for b in self.batches for other in self.batches)
 
 
-def _days(store: Store) -> Iterator[_Day]:
+def plain_days(store: Store) -> Iterator[_Day]:
     """The days in plain Parquet."""
     for name in _values(store, RECORDS, CLUSTER):
         parent = f"{RECORDS}/{CLUSTER}={name}"
@@ -412,24 +410,29 @@ def _values(store: Store, path: str, key: str) -> list[str]:
     return [name.removeprefix(start) for name in store.names(path) if name.startswith(start)]
 
 
-def _has_table(store: Store) -> bool:
+def has_table(store: Store) -> bool:
+    """Whether an archive has a table of Delta Lake."""
     return store.exists(f"{MESSAGES}/_delta_log")
+
+
+def missing_archive(store: Store) -> HistoryError:
+    """The error of a directory that is no archive."""
+    return HistoryError(f"archive {store.root}: no directory {MESSAGES!r} found in it")
 
 
 def _table(store: Store) -> str:
     """The table's name in SQL."""
-    path = store.at(MESSAGES).replace("`", "``")
-    return f"delta.`{path}`"
+    return sql_name(store, MESSAGES)
 
 
-def _among(clusters: Sequence[str]) -> str:
+def among(clusters: Sequence[str]) -> str:
     """A condition in SQL: rows of these clusters."""
     escaped = (c.replace("\\", "\\\\").replace("'", "\\'") for c in clusters)
     listed = ", ".join(f"'{c}'" for c in escaped)
     return f"{CLUSTER} IN ({listed})"
 
 
-def _held(
+def held_days(
     spark: SparkSession, store: Store, clusters: Sequence[str] | None = None
 ) -> list[tuple[str, str]]:
     """Clusters and days of an archive, of these clusters or of all, in order.
@@ -439,17 +442,18 @@ def _held(
     HistoryError
         If there is no archive, or no such cluster.
     """
-    if not (_has_table(store) or store.exists(RECORDS)):
-        raise HistoryError(f"archive {store.root}: no directory {MESSAGES!r} found in it")
-    held = {(day.cluster, day.name) for day in _days(store)}
-    if _has_table(store):
+    if not (has_table(store) or store.exists(RECORDS)):
+        raise missing_archive(store)
+    held = {(day.cluster, day.name) for day in plain_days(store)}
+    if has_table(store):
         table = spark.read.format("delta").load(store.at(MESSAGES))
         held |= {(c, day) for c, day in table.select(CLUSTER, DAY).distinct().collect()}
     names = sorted({cluster for cluster, _ in held})
     unknown = sorted(set(clusters or ()) - set(names))
     if unknown:
         raise HistoryError(
-            f"archive {store.root}: no cluster {unknown[0]!r} found; it has {', '.join(names)}"
+            f"archive {store.root}: no cluster {unknown[0]!r} found; it has "
+            f"{', '.join(names) or 'none'}"
         )
     return sorted(day for day in held if day[0] in (clusters or names))
 
@@ -459,14 +463,11 @@ def _rows(spark: SparkSession, store: Store, days: Sequence[tuple[str, str]]) ->
     columns = (*DECODED.names, DAY)
     clusters, names = sorted({c for c, _ in days}), sorted({day for _, day in days})
     chosen = f.col(CLUSTER).isin(clusters) & f.col(DAY).between(names[0], names[-1])
-    plain = [day for day in _days(store) if (day.cluster, day.name) in set(days)]
+    plain = [day for day in plain_days(store) if (day.cluster, day.name) in set(days)]
     table = None
-    if _has_table(store):
+    if has_table(store):
         table = spark.read.format("delta").load(store.at(MESSAGES)).where(chosen)
-        # A table that was last written before a metric existed has no column for it.
-        missing = (k for k in DECODED.fields if k.name not in table.columns)
-        table = table.select("*", *(f.lit(None).cast(k.dataType).alias(k.name) for k in missing))
-        table = table.select(*columns)
+        table = complete(table).select(*columns)
         if not plain:
             return table
     found = None
@@ -486,7 +487,7 @@ def _rows(spark: SparkSession, store: Store, days: Sequence[tuple[str, str]]) ->
         read = read.dropDuplicates([*_IDENTITY]) if overlaps else read
         found = read if found is None else found.unionByName(read)
     if found is None:
-        raise HistoryError(f"archive {store.root}: no directory {MESSAGES!r} found in it")
+        raise missing_archive(store)
     if table is None:
         return found
     # The table has what the stream wrote since: a batch that was repeated there counts there.
@@ -495,6 +496,17 @@ def _rows(spark: SparkSession, store: Store, days: Sequence[tuple[str, str]]) ->
         f.col("first_batch").isNull() | (f.col("batch") < f.col("first_batch"))
     )
     return table.unionByName(earlier.select(*columns))
+
+
+def without_batches(rows: DataFrame) -> DataFrame:
+    """The table DECODED; how many messages Spark took at once does not show when they arrived."""
+    return rows.withColumn("batch", f.lit(None).cast("long")).select(*DECODED.names)
+
+
+def complete(table: DataFrame) -> DataFrame:
+    """With columns of metrics that did not exist when the table was last written."""
+    missing = (k for k in DECODED.fields if k.name not in table.columns)
+    return table.select("*", *(f.lit(None).cast(k.dataType).alias(k.name) for k in missing))
 
 
 def _checkpoint(spark: SparkSession, store: Store, cluster: str, topic: str) -> str:
@@ -507,9 +519,9 @@ def _checkpoint(spark: SparkSession, store: Store, cluster: str, topic: str) -> 
             f"archive {store.root}: topic {others[0]!r} found archived for cluster {cluster!r}; "
             f"another archive, or another name for the cluster, expected for {topic!r}"
         )
-    if not topics and (_has_table(store) or store.exists(RECORDS)):
+    if not topics and (has_table(store) or store.exists(RECORDS)):
         with _sentences(store.root):
-            kept = {held for held, _ in _held(spark, store)}
+            kept = {held for held, _ in held_days(spark, store)}
         if cluster in kept:
             raise HistoryError(
                 f"archive {store.root}: records of cluster {cluster!r} found, but not how far they "
@@ -524,39 +536,9 @@ def _stream(spark: SparkSession, checkpoint: str) -> str:
     return str(json.loads(written[0][0])["id"])
 
 
-@contextmanager
-def _configured(spark: SparkSession, properties: Mapping[str, str]) -> Iterator[None]:
-    """Set properties of the session for a while."""
-    before = {name: spark.conf.get(name, None) for name in properties}
-    try:
-        for name, value in properties.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)
-
-
-@contextmanager
-def _sentences(path: str | Path) -> Iterator[None]:
-    """Report a failure of the table in one sentence."""
-    try:
-        yield
-    except (PySparkException, Py4JJavaError) as error:
-        said = str(error)
-        if "delta" in said and ("DATA_SOURCE_NOT_FOUND" in said or "ClassNotFound" in said):
-            raise HistoryError(
-                f"archive {path}: the session has no Delta Lake; spark_session(delta=True), or "
-                f"spark.jars.packages={delta_artifact()} expected"
-            ) from None
-        raise HistoryError(f"archive {path}: {sentence(error)}") from None
+def _sentences(path: str | Path) -> AbstractContextManager[None]:
+    return delta_sentences(f"archive {path}")
 
 
 def _day(ms: int) -> str:
-    """The day of a time (UTC); the first or last that has a date for times beyond."""
-    first = date(1970, 1, 1)
-    days = max((date.min - first).days, min(ms // DAY_MS, (date.max - first).days))
-    return (first + timedelta(days=days)).isoformat()
+    return day_name(ms // DAY_MS)

@@ -27,14 +27,15 @@ from cluster_model.history.alignment import (
     matrix,
     partition_rows,
 )
-from cluster_model.history.clean import MetadataTables, judge
+from cluster_model.history.clean import judge
 from cluster_model.history.cpu import CpuModel, broker_classes, broker_traffic, fit_cpu
 from cluster_model.history.errors import HistoryError
 from cluster_model.history.forecast import Forecast, forecast_loads
 from cluster_model.history.loads import window_loads
 from cluster_model.history.metadata import ALWAYS_MS, MetadataLog
-from cluster_model.history.prepare import PreparedHistory, read_prepared
+from cluster_model.history.prepared import PreparedHistory, read_prepared
 from cluster_model.history.schema import CLUSTER
+from cluster_model.history.screening import MetadataTables
 from cluster_model.history.smoothing import ForecastParameters
 from cluster_model.history.statistics import DAY_MS, ENTITY, load_statistics, one_number, ordered
 from cluster_model.history.traffic import traffic_rates, traffic_sums, with_traffic

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -203,6 +204,29 @@ class MetadataLog:
 
     def placements(self, spark: SparkSession) -> DataFrame:
         """Replicas of each partition over time: the table PLACEMENTS."""
+        return spark.createDataFrame(self._placement_rows(), schema=PLACEMENTS)
+
+    def brokers(self, spark: SparkSession) -> DataFrame:
+        """State of each broker over time: the table BROKERS."""
+        return spark.createDataFrame(self._broker_rows(), schema=BROKERS)
+
+    def topics(self, spark: SparkSession) -> DataFrame:
+        """Topics over time: the table TOPICS."""
+        return spark.createDataFrame(self._topic_rows(), schema=TOPICS)
+
+    def digests(self) -> list[bytes]:
+        """A digest of what each entry changes in the three tables; loads do not count.
+
+        Raises
+        ------
+        HistoryError
+            If nothing is logged.
+        """
+        if not self._entries:
+            raise self._nothing()
+        return [_digest(entry) for entry in self._entries]
+
+    def _placement_rows(self) -> pa.Table:
         rows, since = self._rows(len(self._entries)), self._since()
         until = np.full(len(rows.row), NEVER_MS)
         until[:-1][rows.again] = since[rows.entry[1:][rows.again]]
@@ -227,23 +251,19 @@ class MetadataLog:
             )
             tables.append(_table(columns, PLACEMENTS))
         # Spark loses the rows after an empty chunk, such as that of an entry that only removes.
-        whole = pa.concat_tables(tables).combine_chunks()
-        return spark.createDataFrame(whole, schema=PLACEMENTS)
+        return pa.concat_tables(tables).combine_chunks()
 
-    def brokers(self, spark: SparkSession) -> DataFrame:
-        """State of each broker over time: the table BROKERS."""
-        return self._changes(spark, BROKERS, _brokers)
+    def _broker_rows(self) -> pa.Table:
+        return self._changes(BROKERS, _brokers)
 
-    def topics(self, spark: SparkSession) -> DataFrame:
-        """Topics over time: the table TOPICS."""
-        return self._changes(spark, TOPICS, lambda s: {(name,): () for name in s.topics})
+    def _topic_rows(self) -> pa.Table:
+        return self._changes(TOPICS, lambda s: {(name,): () for name in s.topics})
 
     def _changes(
         self,
-        spark: SparkSession,
         schema: t.StructType,
         reported: Callable[[Snapshot], dict[tuple[Any, ...], tuple[Any, ...]]],
-    ) -> DataFrame:
+    ) -> pa.Table:
         """A table of (cluster, key, from when, to when, value) from the values of each entry."""
         found: list[tuple[Any, ...]] = []
         since: dict[tuple[Any, ...], tuple[int, tuple[Any, ...]]] = {}
@@ -255,7 +275,7 @@ class MetadataLog:
             for key, what in present.items():
                 since.setdefault(key, (now, what))
         found += [(self.cluster, *k, began, NEVER_MS, *was) for k, (began, was) in since.items()]
-        return spark.createDataFrame(_table(tuple(zip(*found, strict=True)), schema), schema=schema)
+        return _table(tuple(zip(*found, strict=True)), schema)
 
     def _since(self) -> Ints:
         """Start of each entry's validity, ms since 1970."""
@@ -535,6 +555,20 @@ def _brokers(s: Snapshot) -> dict[tuple[Any, ...], tuple[Any, ...]]:
     capacity = [tuple(zip(s.resources, row, strict=True)) for row in s.capacity.tolist()]
     reported = zip(rack, s.broker_state.tolist(), capacity, strict=True)
     return {(broker,): what for broker, what in zip(s.broker_ids.tolist(), reported, strict=True)}
+
+
+def _digest(entry: Entry) -> bytes:
+    """Of brokers, topics and placements of an entry, without loads and its time."""
+    s = entry.snapshot
+    found = hashlib.sha256()
+    texts = (_brokers(s), s.topics, _paths(s).tolist(), entry.removed, entry.recreated)
+    for part in texts:
+        text = repr(part).encode()
+        found.update(len(text).to_bytes(8, "big") + text)
+    brokers = s.broker_ids[s.replica_broker]
+    for array in (s.partition_topic, s.partition_number, s.replica_offset, brokers, s.leader):
+        found.update(array.astype(np.int64).tobytes())
+    return found.digest()
 
 
 def _table(columns: Sequence[Any], schema: t.StructType) -> pa.Table:

@@ -12,7 +12,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from cluster_model.history.archive import DAY_MS, replace_range
+from cluster_model.history.archive import replace_range
+from cluster_model.history.days import DAY_MS
 from cluster_model.history.errors import HistoryError, sentence
 from cluster_model.history.rows import batches_of, identified, row_of, row_of_problem
 from cluster_model.history.schema import DECODED, DEFAULT_CLUSTER

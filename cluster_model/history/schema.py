@@ -218,3 +218,14 @@ TRAFFIC = t.StructType(
         _field("bytes_count", t.LongType()),
     ]
 )
+
+# The newest window in a batch of arrivals, null if it has no valid rates; a batch is an interval
+# as long as a window, and its phases are records of brokers (0), of partitions (1) and of topics.
+ARRIVALS = t.StructType(
+    [
+        _field(CLUSTER, t.StringType()),
+        _field("batch", t.LongType()),
+        _field("phase", t.IntegerType()),
+        _field("newest_ms", t.LongType()),
+    ]
+)

@@ -23,6 +23,8 @@ class _Files(Protocol):
 
     def delete(self, path: str) -> None: ...
 
+    def absolute(self, path: str) -> str: ...
+
 
 class Store:
     """A directory of Spark's file system and its contents; paths are relative to it.
@@ -44,6 +46,10 @@ class Store:
     def at(self, path: str) -> str:
         """The full path, in Spark's form."""
         return f"{self.root}/{path}" if path else self.root
+
+    def absolute(self, path: str) -> str:
+        """The full path of something that exists, as SQL needs it: from the file system's root."""
+        return self._files.absolute(self.at(path))
 
     def exists(self, path: str = "") -> bool:
         """Whether the file or directory exists."""
@@ -84,6 +90,10 @@ class _Hadoop:
     def delete(self, path: str) -> None:
         with _sentences(path):
             self._files.delete(self._path(path), True)
+
+    def absolute(self, path: str) -> str:
+        with _sentences(path):
+            return str(self._files.makeQualified(self._path(path)).toString())
 
 
 @contextmanager
@@ -126,6 +136,16 @@ class _ByDataFrames:
 
     def delete(self, path: str) -> None:
         self._spark.sql("SELECT '' AS value WHERE false").write.mode("overwrite").text(path)
+
+    def absolute(self, path: str) -> str:
+        if path.startswith("/") or ":" in path:
+            return path
+        # What Spark states is absolute; of a path with .. it states another one.
+        found = self._listed(path).first()
+        before, end, _ = (f"/{path}/" if found is None else found.path).partition(f"/{path}/")
+        if not end:
+            raise HistoryError(f"{path}: a path with .. found, one from the root (/) expected")
+        return f"{before}/{path}"
 
     def _listed(self, path: str) -> DataFrame:
         """The files below a directory; their contents are not read."""

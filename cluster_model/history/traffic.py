@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from cluster_model.history.alignment import partition_rows
-from cluster_model.history.clean import in_batches
 from cluster_model.history.schema import CLUSTER
+from cluster_model.history.screening import in_batches
 from cluster_model.history.statistics import PERCENTILES, percentiles
 from cluster_model.snapshot import Snapshot
 from cluster_model.trust import TrustParameters

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from cluster_model.history.clean import RATES, TAKEN, JudgedRecords, further_column
+from cluster_model.history.clean import TAKEN, JudgedRecords
 from cluster_model.history.schema import BROKER_SUMS, CLUSTER, FURTHER_SUMS, PARTITION_SUMS, SIZES
+from cluster_model.history.screening import RATES, further_column
 from metrics_reporter import SIZE
 
 _PARTITION = (CLUSTER, "topic", "partition")
@@ -48,9 +49,11 @@ def partition_sums(rated: DataFrame) -> DataFrame:
 def sizes(partitions: DataFrame) -> DataFrame:
     """The table SIZES of judged records; sizes in late and repeated records count too.
 
+    They do not count from earlier days than rates may be from, whatever else is late.
+
     Among sizes with equal times the first to arrive stays.
     """
-    reported = partitions.where(F.col("phase") == 1).where(
+    reported = partitions.where((F.col("phase") == 1) & ~F.col("stale")).where(
         F.col(SIZE).isNotNull() & F.col("outcome").isin("added", "duplicate", "late")
     )
     # The newest, and among equals the first: the maximum of these.

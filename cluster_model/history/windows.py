@@ -364,62 +364,59 @@ def _extrapolated(
     rows = rows.withColumns(
         {"own": sums, "before": F.lag(sums).over(along), "after": F.lead(sums).over(along)}
     )
-    own, before, after = (F.col(name) for name in ("own", "before", "after"))
-
-    def only(window: Column, shift: int) -> Column:
-        return F.when(window["start_ms"] == own["start_ms"] + shift * window_ms, window)
-
-    def window(start: Column, before: Column, own: Column | None, after: Column) -> Column:
-        fields = _window(start, before, own, after, names, min_samples)
-        if measured is not None:
-            arrays = (w[measured] for w in (before, own, after) if w is not None)
-            none = F.array().cast(rows.schema[measured].dataType)
-            fields.append(F.concat(*(F.coalesce(a, none) for a in arrays)).alias(measured))
-        return F.struct(*fields)
-
-    here = window(own["start_ms"], only(before, -1), own, only(after, 1))
-    beyond = only(after, 2)
-    gap = window(own["start_ms"] + window_ms, own, None, beyond)
-    both = F.array(here, F.when(beyond.isNotNull(), gap))
-    known = [F.col(f"{name}_kind") < _NO_VALID for name in names]
-    return rows.select(*by, F.inline(F.array_compact(both))).where(
-        known[0] if len(known) == 1 else known[0] | known[1]
+    none = (
+        ""
+        if measured is None
+        else f"CAST(array() AS {rows.schema[measured].dataType.simpleString()})"
     )
 
+    def only(window: str, shift: int) -> str:
+        at = f"own.start_ms + {shift * window_ms}"
+        return f"CASE WHEN {window}.start_ms = {at} THEN {window} END"
 
-def _window(
-    start: Column,
-    before: Column,
-    own: Column | None,
-    after: Column,
-    names: Sequence[str],
-    min_samples: int,
-) -> list[Column]:
-    fields = [start.alias("start_ms")]
-    for name in names:
+    def window(start: str, before: str, own: str | None, after: str) -> str:
+        fields = [f"{start} AS start_ms"]
+        for name in names:
+            fields += _rate(name, before, own, after, min_samples)
+        if measured is not None:
+            arrays = (f"coalesce(({w}).{measured}, {none})" for w in (before, own, after) if w)
+            fields.append(f"concat({', '.join(arrays)}) AS {measured}")
+        return f"struct({', '.join(fields)})"
 
-        def of(window: Column | None, what: str, none: float, name: str = name) -> Column:
-            found = None if window is None else window[f"{name}_{what}"]
-            return F.lit(none) if found is None else F.coalesce(found, F.lit(none))
+    # In SQL, because Spark is asked once for a text, and hundreds of times for such columns.
+    here = window("own.start_ms", only("before", -1), "own", only("after", 1))
+    beyond = only("after", 2)
+    gap = window(f"own.start_ms + {window_ms}", "own", None, beyond)
+    both = f"array({here}, CASE WHEN ({beyond}) IS NOT NULL THEN {gap} END)"
+    known = " OR ".join(f"{name}_kind < {_NO_VALID}" for name in names)
+    return rows.select(*by, F.expr(f"inline(array_compact({both}))")).where(known)
 
-        count = of(own, "count", 0)
-        beside = (of(before, "count", 0) >= min_samples) & (of(after, "count", 0) >= min_samples)
-        kind = (
-            F.when(count >= min_samples, Extrapolation.NONE.value)
-            .when(count >= max(1, min_samples // 2), Extrapolation.AVG_AVAILABLE.value)
-            .when(beside, Extrapolation.AVG_ADJACENT.value)
-            .when(count > 0, Extrapolation.FORCED_INSUFFICIENT.value)
-            .otherwise(_NO_VALID)
-        )
-        near = kind == Extrapolation.AVG_ADJACENT.value
-        total, weight = (
-            of(own, what, none)
-            + F.when(near, of(before, what, none) + of(after, what, none)).otherwise(none)
-            for what, none in (("sum", 0.0), ("count", 0))
-        )
-        fields += [
-            F.when(weight > 0, total / weight).otherwise(0.0).alias(name),
-            kind.cast("byte").alias(f"{name}_kind"),
-            weight.cast("long").alias(f"{name}_weight"),
-        ]
-    return fields
+
+def _rate(name: str, before: str, own: str | None, after: str, min_samples: int) -> list[str]:
+    """Value, kind and weight of a rate in a window, in SQL, from the window and its neighbours.
+
+    A window is an expression that may be null, or None if there is none.
+    """
+
+    def of(window: str | None, what: str) -> str:
+        none = "0D" if what == "sum" else "0"
+        return none if window is None else f"coalesce(({window}).{name}_{what}, {none})"
+
+    count = of(own, "count")
+    beside = " AND ".join(f"{of(w, 'count')} >= {min_samples}" for w in (before, after))
+    kind = (
+        f"CASE WHEN {count} >= {min_samples} THEN {Extrapolation.NONE.value} "
+        f"WHEN {count} >= {max(1, min_samples // 2)} THEN {Extrapolation.AVG_AVAILABLE.value} "
+        f"WHEN {beside} THEN {Extrapolation.AVG_ADJACENT.value} "
+        f"WHEN {count} > 0 THEN {Extrapolation.FORCED_INSUFFICIENT.value} ELSE {_NO_VALID} END"
+    )
+    total, weight = (
+        f"({of(own, what)} + CASE WHEN ({kind}) = {Extrapolation.AVG_ADJACENT.value} "
+        f"THEN {of(before, what)} + {of(after, what)} ELSE 0 END)"
+        for what in ("sum", "count")
+    )
+    return [
+        f"CASE WHEN {weight} > 0 THEN {total} / {weight} ELSE 0D END AS {name}",
+        f"CAST({kind} AS tinyint) AS {name}_kind",
+        f"CAST({weight} AS bigint) AS {name}_weight",
+    ]

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +30,6 @@ from balancer.controller import Settings
 from cluster_model import InputError
 
 HOURS = 36
-ROOT = Path(__file__).parents[2]
 
 
 def configurations() -> list[Configuration]:
@@ -202,20 +198,6 @@ def test_it_is_the_same_in_whatever_parts(spark: SparkSession, result: BacktestR
         np.testing.assert_array_equal(of.share, other.shares[name].share)
 
 
-def test_it_is_the_same_on_executors_of_their_own(result: BacktestResult, tmp_path: Path) -> None:
-    """Two executors that are processes elsewhere, and have our code only if it is shipped."""
-    words = [sys.executable, str(Path(__file__)), str(tmp_path / "found.json")]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(Path(__file__).parent)]),
-    }
-    done = subprocess.run(
-        words, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert (tmp_path / "found.json").read_text() == result.to_json()
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -276,21 +258,3 @@ def test_what_is_not_known_is_as_the_rest_of_its_topic(spark: SparkSession) -> N
         assert of_some.figures.known == pytest.approx(1 - len(silent) / s.n_partitions)
         found = of_some.figures._replace(known=1.0)
         assert tuple(found) == pytest.approx(tuple(of_all.figures))
-
-
-def elsewhere(path: str) -> None:
-    """The same backtest on a cluster of two executors."""
-    from cluster_model.history.session import spark_session
-
-    # What this process finds by its environment, the executors must not.
-    os.environ.pop("PYTHONPATH")
-    spark = spark_session(
-        "local-cluster[2,1,1024]",
-        config={"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "3"},
-    )
-    replayed(spark).save(path)
-    spark.stop()
-
-
-if __name__ == "__main__":
-    elsewhere(sys.argv[1])

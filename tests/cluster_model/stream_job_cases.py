@@ -1,29 +1,53 @@
-"""Serves the samples of Flink's REST API and of Kafka Streams' pages on a local port."""
+"""Serves what was recorded of Flink's REST API and of Kafka Streams' pages on a local port.
+
+The programs in ``recorder/`` recorded it; nothing in it is edited by hand.
+"""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 SAMPLES = Path(__file__).parent / "samples"
-JOB = "5a1b7d1a1b3a4e2f8c9d0e1f2a3b4c5d"
-COUNT = "90bea66de1c231edf33913ecd54406c1"
+FLINK: dict[str, Any] = json.loads((SAMPLES / "flink.json").read_text())
+JOB: str = next(path for path in FLINK if path.startswith("/jobs/")).removeprefix("/jobs/")
 # Flink's HTTP server reads first lines of at most this length.
 LONGEST_LINE = 4096
 
 
 def flink_answers() -> dict[str, Any]:
-    """Answers of Flink's REST API by path, free to be changed."""
-    answers: dict[str, Any] = json.loads((SAMPLES / "flink_handmade.json").read_text())
-    del answers["about"]
+    """Answers of Flink's REST API by path, free to be changed.
+
+    As on a running Flink, the processor time of a task manager is another whenever it is asked
+    for; that of others was recorded once.
+    """
+    answers = {path: deepcopy(answer) for path, answer in FLINK.items() if path != "about"}
+    for path in answers:
+        if path.startswith("/taskmanagers/"):
+            (metric,) = answers[path]
+            answers[path] = ticking(metric)
     return answers
+
+
+def ticking(metric: dict[str, str]) -> Callable[[], list[dict[str, str]]]:
+    """An answer with a metric that grows whenever it is asked for."""
+    values = count(int(metric["value"]), 10**9)
+    return lambda: [{**metric, "value": str(next(values))}]
+
+
+def vertex(name: str) -> str:
+    """The path of a vertex of the recorded job, by its name."""
+    (id_,) = (v["id"] for v in FLINK[f"/jobs/{JOB}"]["vertices"] if v["name"] == name)
+    return f"/jobs/{JOB}/vertices/{id_}"
 
 
 def streams_pages() -> list[str]:
@@ -38,7 +62,8 @@ def served(answers: dict[str, Any], seconds: float = 0.0) -> Iterator[str]:
     Parameters
     ----------
     answers
-        By path. A list is of Flink's metrics, of which a request asks for some.
+        By path. A list is of Flink's metrics, of which a request asks for some. A function is
+        called for the answer of each request.
     seconds
         How long an answer takes.
     """
@@ -48,6 +73,8 @@ def served(answers: dict[str, Any], seconds: float = 0.0) -> Iterator[str]:
             time.sleep(seconds)
             parts = urlsplit(self.path)
             answer = answers.get(parts.path)
+            if callable(answer):
+                answer = answer()
             if isinstance(answer, list):
                 asked = set(parse_qs(parts.query)["get"][0].split(","))
                 answer = [m for m in answer if not isinstance(m, dict) or m.get("id") in asked]

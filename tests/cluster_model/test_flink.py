@@ -1,30 +1,42 @@
-"""A Flink job: what is measured is in the snapshot, and what is unknown is said."""
+"""A recorded Flink job: what is measured is in the snapshot, and what is unknown is said."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from stream_job_cases import COUNT, JOB, flink_answers, served
+from stream_job_cases import FLINK, JOB, flink_answers, served, vertex
 from typer.testing import CliRunner
 
 from balancer.cli.app import app
 from cluster_model import Snapshot, SnapshotError, load_snapshot
-from cluster_model.flink import read_flink, shares
+from cluster_model.flink import BUSY, RECEIVED, SENT, FlinkParameters, read_flink, shares
 from metrics_reporter import ReporterError
 
-SUBTASKS = f"/jobs/{JOB}/vertices/{COUNT}"
+CLICKS, RULES, ENRICH, COUNT, AUDIT, TOTALS = (
+    "Source: clicks -> stamp clicks",
+    "Source: rules -> stamp rules",
+    "enrich",
+    "count -> some",
+    "audit -> archive: Writer",
+    "totals -> totals sink: Writer",
+)
+PARALLELISM = {CLICKS: 4, RULES: 1, ENRICH: 4, COUNT: 4, AUDIT: 3, TOTALS: 2}
+SUBTASKS = vertex(COUNT)
 METRICS = f"{SUBTASKS}/metrics"
+QUICK = FlinkParameters(refresh_seconds=0.05, poll_seconds=0.01)
 
 
 def read(answers: dict[str, Any], **options: Any) -> tuple[Snapshot, list[str]]:
     """The snapshot, and what is said about it."""
     said: list[str] = []
     with served(answers) as url:
-        return read_flink(url, JOB, warn=said.append, **options), said
+        return read_flink(url, JOB, warn=said.append, parameters=QUICK, **options), said
 
 
 def rates(s: Snapshot) -> dict[tuple[str, str], float]:
@@ -44,43 +56,147 @@ def value(answers: dict[str, Any], metric: str, found: object) -> None:
     entry["value"] = found
 
 
-def test_the_sample_becomes_a_snapshot() -> None:
+def recorded(name: str, metric: str) -> list[float]:
+    """A recorded metric of each subtask of a vertex."""
+    by_id = {m["id"]: float(m["value"]) for m in FLINK[f"{vertex(name)}/metrics"]}
+    return [by_id[f"{i}.{metric}"] for i in range(PARALLELISM[name])]
+
+
+def recorded_rates() -> dict[tuple[str, str], float]:
+    """Traffic by the names of its two subtasks, as the job itself measured it."""
+    senders = {"clicks": CLICKS, "rules": RULES, "enrich": ENRICH, "count": COUNT}
+    found = {}
+    for name in PARALLELISM:
+        for metric in FLINK[f"{vertex(name)}/metrics"]:
+            if parts := re.fullmatch(r"(\d+)\..*from_(\w+)_(\d+)", metric["id"]):
+                pair = f"{senders[parts[2]]}-{parts[3]}", f"{name}-{parts[1]}"
+                found[pair] = float(metric["value"])
+    return found
+
+
+def test_every_subtask_has_its_node_and_its_measured_load() -> None:
     s, said = read(flink_answers())
     assert said == []
-    assert s.topics == ("Sink: totals", "Source: clicks", "count -> Filter", "enrich")
-    assert s.broker_ids.tolist() == [
-        "10.0.0.11:42113-a1b2c3",
-        "10.0.0.12:40907-d4e5f6",
-        "10.0.0.13:33781-0718ab",
-    ]
-    assert s.hosts == ("10.0.0.11", "10.0.0.12", "10.0.0.13")
-    assert s.capacity.tolist() == [[200.0], [200.0], [200.0]]
-    count = s.partition_topic == s.topics.index("count -> Filter")
-    assert s.leader_load[count, 0].tolist() == [64.5, 21.0, 18.8, 40.2]
-    assert s.replica_broker[count].tolist() == [2, 0, 1, 2]
+    managers = [manager["id"] for manager in FLINK["/taskmanagers"]["taskmanagers"]]
+    assert len(managers) == 3
+    assert s.broker_ids.tolist() == sorted(managers)
+    assert s.capacity.tolist() == [[200.0]] * 3
+    assert dict(zip(s.topics, np.bincount(s.partition_topic), strict=True)) == PARALLELISM
+    for name in PARALLELISM:
+        at = s.partition_topic == s.topics.index(name)
+        assert s.leader_load[at, 0].tolist() == pytest.approx(np.array(recorded(name, BUSY)) / 10)
+        nodes = [task["taskmanager-id"] for task in FLINK[vertex(name)]["subtasks"]]
+        assert s.broker_ids[s.replica_broker[at]].tolist() == nodes
+    assert (s.leader_load > 0).all()
     assert s.creatable.all()
     assert not len(s.state_size)
     assert s.taken_ms is not None
 
 
-def test_traffic_is_estimated_from_the_plan_and_agrees_with_what_is_measured() -> None:
+def test_estimated_traffic_is_that_which_the_job_measured() -> None:
     s, _ = read(flink_answers())
-    found = rates(s)
-    # FORWARD: subtask to subtask, as measured.
-    forward = {pair: rate for pair, rate in found.items() if pair[1].startswith("enrich")}
-    assert forward == {
-        (f"Source: clicks-{i}", f"enrich-{i}"): pytest.approx(rate)
-        for i, rate in enumerate([1200, 1100, 1350, 1150])
-    }
-    # HASH: from each to each; what a receiver gets in total is measured.
-    hashed = {pair: rate for pair, rate in found.items() if pair[0].startswith("enrich")}
-    assert len(hashed) == 16
-    assert hashed["enrich-2", "count -> Filter-0"] == pytest.approx(2400 * 1350 / 4800)
-    into = [sum(r for (_, to), r in hashed.items() if to[-1] == str(j)) for j in range(4)]
-    assert into == pytest.approx([2400, 720, 600, 1080])
-    # RESCALE: 0 and 1 to the first, 2 and 3 to the second.
-    rescaled = {pair: rate for pair, rate in found.items() if pair[1].startswith("Sink")}
-    assert {(a[-1], b[-1]) for a, b in rescaled} == {("0", "0"), ("1", "0"), ("2", "1"), ("3", "1")}
+    found, measured = rates(s), recorded_rates()
+    assert len(found) == len(s.traffic_rate)
+    assert found.keys() == measured.keys()
+    assert len(found) == 4 + 4 + 16 + 12 + 4
+    for pair, rate in measured.items():
+        # The keys of each sender are not spread evenly either.
+        assert found[pair] == pytest.approx(rate, rel=0.06), pair
+
+
+def test_traffic_adds_up_to_what_senders_and_receivers_count() -> None:
+    found = rates(read(flink_answers())[0])
+
+    def total(end: int, name: str) -> list[float]:
+        wanted = [f"{name}-{i}" for i in range(PARALLELISM[name])]
+        return [sum(rate for pair, rate in found.items() if pair[end] == w) for w in wanted]
+
+    for name in (ENRICH, COUNT, AUDIT, TOTALS):
+        assert total(1, name) == pytest.approx(recorded(name, RECEIVED), rel=0.002)
+    for name in (CLICKS, COUNT):
+        assert total(0, name) == pytest.approx(recorded(name, SENT), rel=0.002)
+    # A record to all is sent once and received four times.
+    assert total(0, RULES) == pytest.approx([4 * recorded(RULES, SENT)[0]])
+    # Records to several outputs are counted together: not all of them go to each output.
+    to_count = [rate for (a, b), rate in found.items() if a.startswith(ENRICH) and COUNT in b]
+    assert sum(to_count) == pytest.approx(sum(recorded(ENRICH, RECEIVED)), rel=0.01)
+    assert sum(to_count) < 0.6 * sum(recorded(ENRICH, SENT))
+
+
+def test_a_sender_with_one_output_sends_to_it_all_that_it_measures() -> None:
+    answers = flink_answers()
+    for node in answers[f"/jobs/{JOB}/plan"]["plan"]["nodes"]:
+        for edge in node.get("inputs", ()):
+            if edge["ship_strategy"] == "BROADCAST":
+                edge["ship_strategy"] = "REBALANCE"
+    found = rates(read(answers)[0])
+    into = [sum(rate for (_, to), rate in found.items() if to == f"{COUNT}-{i}") for i in range(4)]
+    assert into == pytest.approx(recorded(COUNT, RECEIVED))
+    of_rules = sum(rate for (sender, _), rate in found.items() if sender == f"{RULES}-0")
+    assert of_rules == pytest.approx(recorded(RULES, SENT)[0], rel=0.001)
+
+
+def fetched(answers: dict[str, Any], path: str, old: Any, looks: int) -> None:
+    """Answer as Flink does: with what is old until `looks` requests for processor times later."""
+    new, asked = answers[path], [0]
+
+    def answer_of(tick: Callable[[], Any]) -> Callable[[], Any]:
+        first = tick()
+
+        def answer() -> Any:
+            asked[0] += 1
+            return first if asked[0] <= looks else tick()
+
+        return answer
+
+    for manager in FLINK["/taskmanagers"]["taskmanagers"]:
+        processor_time = f"/taskmanagers/{manager['id']}/metrics"
+        answers[processor_time] = answer_of(answers[processor_time])
+    answers[path] = lambda: old if asked[0] <= looks else new
+
+
+@pytest.mark.parametrize("old", [[], [{"id": f"{i}.{BUSY}", "value": "0.0"} for i in range(4)]])
+def test_what_flink_measured_before_it_was_asked_is_not_read(old: list[dict[str, str]]) -> None:
+    answers = flink_answers()
+    fetched(answers, METRICS, old, 4)
+    s, said = read(answers)
+    assert said == []
+    count = s.partition_topic == s.topics.index(COUNT)
+    assert s.leader_load[count, 0].tolist() == pytest.approx(np.array(recorded(COUNT, BUSY)) / 10)
+
+
+def test_measurements_that_do_not_change_are_said() -> None:
+    answers = flink_answers()
+    fetched(answers, METRICS, answers[METRICS], 10**6)
+    s, said = read(answers)
+    assert s.n_partitions == 18
+    manager = FLINK["/taskmanagers"]["taskmanagers"][0]["id"]
+    assert said == [
+        f"no new measurements of task manager {manager} came in 0.05 s; loads and traffic may be "
+        "old"
+    ]
+
+
+def test_rates_of_the_first_minute_are_said_to_be_too_low() -> None:
+    answers = flink_answers()
+    answers[f"/jobs/{JOB}"]["vertices"][2]["duration"] = 45_059
+    _, said = read(answers)
+    name = answers[f"/jobs/{JOB}"]["vertices"][2]["name"]
+    assert said == [
+        f"{name} has run for 45 s; Flink's rates are over 60 s, so the traffic is too low"
+    ]
+
+
+def test_the_host_is_that_of_the_address() -> None:
+    answers = flink_answers()
+    ids = [manager["id"] for manager in answers["/taskmanagers"]["taskmanagers"]]
+    # Task managers in one process have no address; the name in it is not that of a host.
+    assert read(answers)[0].hosts == tuple(sorted(ids))
+    for number, manager in enumerate(answers["/taskmanagers"]["taskmanagers"]):
+        manager["path"] = f"pekko.tcp://flink@10.0.0.{number}:42113/user/rpc/taskmanager_0"
+    s, _ = read(answers)
+    hosts = dict(zip(s.broker_ids, (s.hosts[host] for host in s.broker_host), strict=True))
+    assert hosts == {id_: f"10.0.0.{number}" for number, id_ in enumerate(ids)}
 
 
 @pytest.mark.parametrize("senders", [1, 2, 3, 6])
@@ -106,9 +222,9 @@ def test_an_unknown_load_is_not_zero(found: object) -> None:
     answers = flink_answers()
     value(answers, "1.busyTimeMsPerSecond", found)
     s, said = read(answers)
-    assert s.n_partitions == 13
-    assert not any("count -> Filter-1" in pair for pair in rates(s))
-    assert "1 of 14 subtasks (such as count -> Filter-1) have no busy time" in said[0]
+    assert s.n_partitions == 17
+    assert not any(f"{COUNT}-1" in pair for pair in rates(s))
+    assert f"1 of 18 subtasks (such as {COUNT}-1) have no busy time" in said[0]
     if found == "NaN":
         assert len(said) == 1
     else:
@@ -119,13 +235,13 @@ def test_a_missing_rate_is_unknown_traffic() -> None:
     answers = flink_answers()
     answers[METRICS] = [m for m in answers[METRICS] if m["id"] != "3.numRecordsOutPerSecond"]
     s, said = read(answers)
-    assert s.n_partitions == 14
+    assert s.n_partitions == 18
     (sentence,) = said
-    assert "1 subtask (such as of count -> Filter) without a rate of records out" in sentence
+    assert f"1 subtask (such as of {COUNT}) without a rate of records out" in sentence
     found = rates(s)
-    assert ("count -> Filter-3", "Sink: totals-1") not in found
+    assert (f"{COUNT}-3", f"{TOTALS}-1") not in found
     # The other sender's own rate, and not all that the receiver measures.
-    assert found["count -> Filter-2", "Sink: totals-1"] == pytest.approx(80)
+    assert found[f"{COUNT}-2", f"{TOTALS}-1"] == pytest.approx(recorded(COUNT, SENT)[2])
 
 
 def test_subtasks_that_do_not_run_are_left_out() -> None:
@@ -134,9 +250,9 @@ def test_subtasks_that_do_not_run_are_left_out() -> None:
     first["status"], first["taskmanager-id"] = "SCHEDULED", "(unassigned)"
     second["taskmanager-id"] = "10.0.0.99:1-gone"
     s, said = read(answers)
-    assert s.n_partitions == 12
+    assert s.n_partitions == 16
     assert said == [
-        "2 of 14 subtasks (such as count -> Filter-0) do not run on one of the task managers; "
+        f"2 of 18 subtasks (such as {COUNT}-0) do not run on one of the task managers; "
         "they are left out"
     ]
 
@@ -149,30 +265,30 @@ def test_fields_may_be_null() -> None:
         manager["path"] = None
     s, said = read(answers)
     assert said == []
-    assert len(s.traffic_rate) == 4 + 16 + 4
+    assert len(s.traffic_rate) == 4 + 4 + 16 + 12 + 4
     assert s.hosts == tuple(s.broker_ids.tolist())
 
 
 def test_vertices_of_one_name_stay_apart() -> None:
     answers = flink_answers()
-    for vertex in answers[f"/jobs/{JOB}"]["vertices"]:
-        vertex["name"] = "map"
+    for found in answers[f"/jobs/{JOB}"]["vertices"]:
+        found["name"] = "map"
     s, _ = read(answers)
-    assert len(s.topics) == 4
+    assert len(s.topics) == 6
     assert all(name.startswith("map (") for name in s.topics)
 
 
 def test_a_wide_vertex_is_asked_for_in_parts() -> None:
     answers = flink_answers()
     wide = 130
-    for vertex in answers[f"/jobs/{JOB}"]["vertices"]:
-        if vertex["id"] == COUNT:
-            vertex["parallelism"] = wide
+    for found in answers[f"/jobs/{JOB}"]["vertices"]:
+        if found["name"] == COUNT:
+            found["parallelism"] = wide
     subtask = answers[SUBTASKS]["subtasks"][0]
     answers[SUBTASKS]["subtasks"] = [{**subtask, "subtask": i} for i in range(wide)]
     answers[METRICS] = [{"id": f"{i}.busyTimeMsPerSecond", "value": str(i)} for i in range(wide)]
     s, _ = read(answers)
-    count = s.partition_topic == s.topics.index("count -> Filter")
+    count = s.partition_topic == s.topics.index(COUNT)
     np.testing.assert_allclose(s.leader_load[count, 0], np.arange(wide) / 10)
 
 
@@ -198,7 +314,10 @@ def test_a_job_without_measurements_or_without_work_is_an_error() -> None:
     answers[f"/jobs/{JOB}"]["state"] = "FINISHED"
     with pytest.raises(SnapshotError, match="state 'FINISHED' found, RUNNING expected"):
         read(answers)
-    nothing = {p: [] if p.endswith("/metrics") else a for p, a in flink_answers().items()}
+    nothing = {
+        p: [] if "/vertices/" in p and p.endswith("/metrics") else a
+        for p, a in flink_answers().items()
+    }
     with pytest.raises(SnapshotError, match="no subtask with a busy time"):
         read(nothing)
 
@@ -232,12 +351,7 @@ def test_from_the_job_to_an_assignment(tmp_path: Path) -> None:
     )
     assert found.exit_code in (0, 1), found.output
     assigned = json.loads(file.read_text())
-    assert {name: len(units) for name, units in assigned.items()} == {
-        "Sink: totals": 2,
-        "Source: clicks": 4,
-        "count -> Filter": 4,
-        "enrich": 4,
-    }
+    assert {name: len(units) for name, units in assigned.items()} == PARALLELISM
     at = dict(zip(before.broker_ids.tolist(), range(3), strict=True))
     node = [
         at[assigned[before.topics[topic]][str(number)]]

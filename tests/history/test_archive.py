@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from cluster_model.history.archive import (
-    DAY_MS,
     archive_topic,
     compact,
     expire,
@@ -18,6 +17,7 @@ from cluster_model.history.archive import (
     read_archive,
     write_batch,
 )
+from cluster_model.history.days import DAY_MS
 from cluster_model.history.decode import decode
 from cluster_model.history.errors import HistoryError
 from cluster_model.history.schema import DECODED, MESSAGES

@@ -15,10 +15,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.history.archive import read_archive, write_batch
-from cluster_model.history.clean import MetadataTables, judge
+from cluster_model.history.clean import judge
 from cluster_model.history.decode import decode
 from cluster_model.history.metadata import MetadataLog
 from cluster_model.history.schema import MESSAGES
+from cluster_model.history.screening import MetadataTables
 from cluster_model.history.traffic import traffic_sums
 from cluster_model.history.window_sums import broker_sums, partition_sums, sizes
 from metrics_reporter import Record, encode

@@ -10,8 +10,9 @@ from pyspark.sql import functions as F
 
 from cluster_model import BrokerRecord, InputError, PartitionRecord, Snapshot, SnapshotDocument
 from cluster_model.build import build_snapshot
-from cluster_model.history.clean import MetadataTables, judge
+from cluster_model.history.clean import judge
 from cluster_model.history.metadata import MetadataLog
+from cluster_model.history.screening import MetadataTables
 from metrics_reporter import Record
 
 CHANGED = 1_700_000_001_500

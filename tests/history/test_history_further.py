@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 
 from balancer.cli.app import app
 from cluster_model import Snapshot, load_snapshot, save_snapshot, synthetic_snapshot
-from cluster_model.history.clean import MetadataTables
 from cluster_model.history.errors import HistoryError
 from cluster_model.history.history import History
 from cluster_model.history.metadata import MetadataLog
 from cluster_model.history.prepare import prepare
+from cluster_model.history.screening import MetadataTables
 from cluster_model.live import ClusterModel
 from metrics_reporter import Record
 

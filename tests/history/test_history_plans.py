@@ -17,10 +17,11 @@ from pyspark.sql.types import StructType
 from test_history_windows import snapshot
 
 from cluster_model.history import schema, windows
-from cluster_model.history.clean import MetadataTables, judge
+from cluster_model.history.clean import judge
 from cluster_model.history.cpu import CpuClass, CpuModel, broker_traffic
 from cluster_model.history.loads import window_loads
 from cluster_model.history.metadata import MetadataLog
+from cluster_model.history.screening import MetadataTables
 from cluster_model.history.statistics import load_statistics, one_number, ordered
 from cluster_model.history.traffic import traffic_rates, traffic_sums
 from cluster_model.history.window_sums import broker_sums, further_sums, partition_sums, sizes

@@ -11,8 +11,9 @@ from pyspark.sql import functions as F
 
 from cluster_model import BrokerRecord, InputError, PartitionRecord, Snapshot, SnapshotDocument
 from cluster_model.build import build_snapshot
-from cluster_model.history.clean import JudgedRecords, MetadataTables, judge
+from cluster_model.history.clean import JudgedRecords, judge
 from cluster_model.history.metadata import MetadataLog
+from cluster_model.history.screening import MetadataTables
 from cluster_model.history.window_sums import broker_sums, partition_sums, sizes
 from cluster_model.history.windows import (
     broker_windows,

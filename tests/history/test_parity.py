@@ -16,9 +16,10 @@ from pyspark.sql import functions as F
 
 from cluster_model import BrokerRecord, PartitionRecord, Snapshot, SnapshotDocument
 from cluster_model.build import build_snapshot
-from cluster_model.history.clean import MetadataTables, judge
+from cluster_model.history.clean import judge
 from cluster_model.history.metadata import MetadataLog
 from cluster_model.history.schema import BROKERS, PLACEMENTS, TOPICS
+from cluster_model.history.screening import MetadataTables
 from cluster_model.history.window_sums import broker_sums, partition_sums, sizes
 from cluster_model.history.windows import (
     broker_windows,
@@ -130,7 +131,8 @@ def stream(seed: int, window_ms: int, dirt: float, disorder: float, end_ms: int)
             away = rng.normal(0, disorder) if rng.random() < 0.8 else rng.uniform(-8, 2.5)
             at = int((clock + away * window_ms) // 97 * 97)
             if rng.random() < dirt / 10:
-                at = int(rng.choice([-1, -(2**63), 2**63 - 1, 0]))
+                # Not 0: for the history, what is from days before its arrival is late.
+                at = int(rng.choice([-1, -(2**63), 2**63 - 1]))
             records.append(record(rng, s, at, dirt))
         sent += records
         batches.append(Batch(clock, [clock] * len(records), records))

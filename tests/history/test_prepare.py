@@ -15,10 +15,11 @@ from typer.testing import CliRunner
 
 from balancer.cli.app import app
 from cluster_model import InputError, save_snapshot
-from cluster_model.history.clean import MetadataTables
 from cluster_model.history.metadata import MetadataLog
-from cluster_model.history.prepare import prepare, read_prepared
+from cluster_model.history.prepare import prepare
+from cluster_model.history.prepared import read_prepared
 from cluster_model.history.schema import MESSAGES
+from cluster_model.history.screening import MetadataTables
 
 NIGHT = 1_700_006_400_000
 
@@ -55,12 +56,14 @@ def test_what_is_prepared_can_be_read(spark: SparkSession, tmp_path: Path) -> No
 
 
 def test_directories_that_hold_something_else(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no 'settings' found in it"):
+    with pytest.raises(InputError, match="no table 'history' found in it"):
         read_prepared(spark, tmp_path)
-    (tmp_path / "letters").mkdir()
     metadata = MetadataTables.of(spark, [MetadataLog.of(snapshot(1))])
-    with pytest.raises(InputError, match="'letters' found in the directory"):
-        prepare(records_frame(spark, []), metadata, tmp_path)
+    for name in ("letters", "judged-photos", "history/letters"):
+        (tmp_path / name).mkdir(parents=True)
+        with pytest.raises(InputError, match=f"'{name}' found in the directory"):
+            prepare(records_frame(spark, []), metadata, tmp_path)
+        shutil.rmtree(tmp_path / name.split("/")[0])
     save_snapshot(snapshot(1), tmp_path / "d.json")
     places = [str(tmp_path / name) for name in ("a", "b", "c", "d.json")]
     words = ["history", "prepare", *places[:2], "-o", places[2], "--metadata", places[3]]
@@ -69,34 +72,23 @@ def test_directories_that_hold_something_else(spark: SparkSession, tmp_path: Pat
     assert f"archive {places[0]}: no directory 'messages' found in it" in result.stderr
 
 
-def test_two_runs_into_one_place_do_not_mix(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_run_replaces_another_as_a_whole(spark: SparkSession, tmp_path: Path) -> None:
     metadata = MetadataTables.of(spark, [MetadataLog.of(snapshot(1), cluster="c")])
     one, other = (
         records_frame(spark, [("c", 0, [NIGHT] * n, [RECORDS[0]._replace(time_ms=NIGHT)] * n)])
-        for n in (1, 3)
+        for n in (2, 3)
     )
+    # Of a first run that was killed before its transaction.
+    (tmp_path / "history" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "history" / "kind=cells").mkdir()
     prepare(one, metadata, tmp_path, window_ms=1000)
+    assert [path.name for path in tmp_path.iterdir()] == ["history"]
     before = read_prepared(spark, tmp_path).quarantine
-    # Another run that has begun later and is not complete does not count, and stays.
-    begun = tmp_path / "run-999999999999999-begun"
-    (begun / "cells").mkdir(parents=True)
-    assert before.count() == 0
     prepare(other, metadata, tmp_path, window_ms=2000)
     found = read_prepared(spark, tmp_path)
     assert (found.window_ms, found.quarantine.count()) == (2000, 2)
-    (run,) = (p for p in tmp_path.iterdir() if p != begun)
-    assert begun.exists()
-    # What an earlier version prepared lies in the directory itself.
-    for path in run.iterdir():
-        path.rename(tmp_path / path.name)
-    run.rmdir()
-    assert read_prepared(spark, tmp_path).window_ms == 2000
-    shutil.rmtree(tmp_path / "cells")
-    with pytest.raises(InputError, match="no table 'cells' found"):
-        read_prepared(spark, tmp_path)
-    prepare(one, metadata, tmp_path, window_ms=1000)
-    assert read_prepared(spark, tmp_path).window_ms == 1000
-    assert not (tmp_path / "settings").exists()
+    # A reader of the first still has it.
+    assert before.count() == 1
 
 
 def test_files_that_are_not_whole_are_reported(spark: SparkSession, tmp_path: Path) -> None:

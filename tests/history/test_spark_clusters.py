@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import pyspark
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
+from standalone import SMALL_JVM, Standalone, spark_process, standalone
 from typer.testing import CliRunner
 
 from balancer.cli.app import app
@@ -24,56 +21,14 @@ from cluster_model.history.archive import write_batch
 from cluster_model.history.session import DELTA
 from cluster_model.history.synthetic import synthetic_records
 
-HOME = Path(pyspark.__file__).parent
 IVY = Path(__file__).parents[2] / "cluster_model" / "history" / "ivysettings.xml"
 HOUR_MS = 3_600_000
-_SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
-
-@contextmanager
-def process(log: Path, ready: str, *words: str) -> Iterator[str]:
-    """A process of Spark; yields what the pattern finds in its output once it is there."""
-    own = {"SPARK_HOME": str(HOME), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    own["SPARK_DAEMON_JAVA_OPTS"] = _SMALL
-    # Executors have our packages only by what is sent to them.
-    rest = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    with log.open("w") as out:
-        started = subprocess.Popen(
-            [str(HOME / "bin" / words[0]), *words[1:]],
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            env=rest | own,
-            cwd=log.parent,
-        )
-    try:
-        deadline = time.monotonic() + 120
-        while (found := re.search(ready, log.read_text())) is None:
-            assert started.poll() is None, log.read_text()[-3000:]
-            assert time.monotonic() < deadline, log.read_text()[-3000:]
-            time.sleep(0.2)
-        yield found[1]
-    finally:
-        started.terminate()
-        try:
-            started.wait(20)
-        except subprocess.TimeoutExpired:
-            started.kill()
-            started.wait()
 
 
 @pytest.fixture(scope="module")
-def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a master with two workers."""
-    at = tmp_path_factory.mktemp("standalone")
-    here, web = ("--host", "127.0.0.1"), ("--webui-port", "0")
-    deploy = "org.apache.spark.deploy"
-    own = ("spark-class", f"{deploy}.master.Master", *here, "--port", "0", *web)
-    with process(at / "master.log", r"Starting Spark master at (spark://\S+)", *own) as address:
-        words = ["spark-class", f"{deploy}.worker.Worker", address, *here, *web]
-        words += ["--cores", "1", "--memory", "1g", "--work-dir", str(at / "work")]
-        joined = r"(Successfully registered with master)"
-        with process(at / "one.log", joined, *words), process(at / "two.log", joined, *words):
-            yield address
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    with standalone(tmp_path_factory.mktemp("standalone")) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
@@ -87,13 +42,19 @@ def recorded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
     )
     whole = {"problem": f.lit(None).cast("string"), "value": f.lit(None).cast("binary")}
     write_batch(records.withColumns(whole), str(at / "archive"), 0)
-    for words in (prepare(at, "prepared"), snapshot(at, "prepared", str(at / "local.npz"))):
+    local = str(at / "local.npz"), str(at / "local.json")
+    steps = (
+        prepare(at, "prepared"),
+        snapshot(at, "prepared", local[0]),
+        backtest(at, "prepared", local[1]),
+    )
+    for words in steps:
         done = CliRunner().invoke(app, ["history", *words])
         assert done.exit_code == 0, done.output
     return at
 
 
-def prepare(at: Path, to: str) -> list[str]:
+def prepare(at: Path, to: str, *, windows: int = 5) -> list[str]:
     words = [
         "prepare",
         str(at / "archive"),
@@ -102,7 +63,7 @@ def prepare(at: Path, to: str) -> list[str]:
         "-o",
         str(at / to),
     ]
-    return [*words, "--window", "3600", "--json"]
+    return [*words, "--window", "3600", "--windows", str(windows), "--json"]
 
 
 def snapshot(at: Path, prepared: str, to: str) -> list[str]:
@@ -110,9 +71,9 @@ def snapshot(at: Path, prepared: str, to: str) -> list[str]:
     return [*words, "--statistic", "p95"]
 
 
-def runs(at: Path) -> list[str]:
-    """Names of the complete runs of `prepare`."""
-    return [run.parent.name for run in (at / "there").glob("run-*/settings")]
+def backtest(at: Path, prepared: str, to: str) -> list[str]:
+    words = ["backtest", str(at / prepared), "--metadata", str(at / "cluster.json"), "-o", to]
+    return [*words, "--goals", "default"]
 
 
 def counterpoise(at: Path, *words: str, code: int = 0) -> str:
@@ -131,36 +92,43 @@ def counterpoise(at: Path, *words: str, code: int = 0) -> str:
 
 
 @pytest.mark.spark
-def test_a_standalone_cluster_and_spark_connect_give_the_same(recorded: Path, master: str) -> None:
-    """What the one prepared, the other replaces; then a snapshot is that of a local session."""
-    there = ("--master", master, "--conf", "spark.executor.memory=640m")
-    counted = counterpoise(recorded, *prepare(recorded, "there"), *there)
-    assert [*json.loads(counted)["outcomes"]] == ["added"]
-    (before,) = runs(recorded)
+def test_a_standalone_cluster_and_spark_connect_give_the_same(
+    recorded: Path, cluster: Standalone
+) -> None:
+    """What one prepared, despite an executor that was killed, the other replaces.
+
+    A snapshot and a backtest are as in a local session.
+    """
+    there = ("--master", cluster.address, "--conf", "spark.executor.memory=640m")
+    with cluster.executor_killed_when(lambda: any(recorded.glob("there/judged-*/*/_SUCCESS"))):
+        words = prepare(recorded, "there", windows=6)
+        counted = json.loads(counterpoise(recorded, *words, *there))
+    assert [*counted["outcomes"]] == ["added"]
     delta = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
     conf = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": "0",
-        "spark.driver.extraJavaOptions": _SMALL,
+        "spark.driver.extraJavaOptions": SMALL_JVM,
         "spark.executor.memory": "640m",
         "spark.jars.ivySettings": str(IVY),
         "spark.sql.catalog.spark_catalog": delta,
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     }
     words = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
-    words += ["--master", master, "--packages", f"io.delta:delta-spark_2.13:{DELTA}"]
+    words += ["--master", cluster.address, "--packages", f"io.delta:delta-spark_2.13:{DELTA}"]
     words += [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
     ready = r"Spark Connect server started at: \S*:(\d+)\s"
     log = recorded / "connect.log"
-    with process(log, ready, "spark-submit", *words, "spark-internal") as port:
+    with spark_process(log, ready, "spark-submit", *words, "spark-internal") as port:
         remote = ("--master", f"sc://127.0.0.1:{port}")
-        assert counterpoise(recorded, *prepare(recorded, "there"), *remote) == counted
-        (now,) = runs(recorded)
-        assert now != before
+        replaced = json.loads(counterpoise(recorded, *prepare(recorded, "there"), *remote))
+        assert replaced == counted
         counterpoise(recorded, *snapshot(recorded, "there", "remote.npz"), *remote)
         assert load_snapshot(recorded / "remote.npz") == load_snapshot(recorded / "local.npz")
+        counterpoise(recorded, *backtest(recorded, "there", "remote.json"), *remote)
+        assert (recorded / "remote.json").read_text() == (recorded / "local.json").read_text()
         missing = counterpoise(recorded, *snapshot(recorded, "none", "x.npz"), *remote, code=2)
-        assert "no 'settings' found in it" in missing
+        assert "no table 'history' found in it" in missing
         refused = counterpoise(
             recorded, "archive", "a", "--bootstrap-server", "b:1", "--metrics-topic", "m", *remote,
             code=2,
