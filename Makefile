@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
+# Tests start hundreds of commands, which need not compile the same modules each time.
+unexport PYTHONDONTWRITEBYTECODE
+
 # in the order written: what is installed may be needed to make the environment
 .NOTPARALLEL:
 .PHONY: demo setup test test-fast peer lint types docs check picture kafka clean
@@ -15,7 +18,7 @@ demo: $(VENV)/.demo
 setup:
 	@tests/setup.sh
 
-# more workers than two processors, because the tests with a real Kafka mostly wait
+# one worker has the tests with a real Kafka, which mostly wait, one those with Spark, one the rest
 test: setup $(VENV)/.dev
 	$(BIN)/python -m pytest --numprocesses 3
 
@@ -30,17 +33,18 @@ test-fast: $(VENV)/.dev
 # the peers of the benchmarks, in environments of their own: one needs a Python 3.12+ besides,
 # one Java and Maven
 peer: $(VENV)/.dev
-	$(BIN)/python -m pytest -m peer
+	$(BIN)/python -m pytest --numprocesses 2 -m peer
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-# each folder of tests by itself: its modules are in no package
+# each folder of tests by itself: its modules are in no package; a folder without modules, like
+# the bytecode of tests/conftest.py, is none
 types: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/mypy benchmarks
-	@set -e; for folder in tests/*/; do MYPYPATH=. $(BIN)/mypy $$folder; done
+	@set -e; for folder in $(sort $(dir $(wildcard tests/*/*.py))); do MYPYPATH=. $(BIN)/mypy $$folder; done
 
 # the guides and the API reference, to site/index.html; every link is checked
 docs: $(VENV)/.docs

@@ -25,6 +25,7 @@ import numpy as np
 
 from benchmarks.harness.environments import PeerMissing
 from benchmarks.harness.processes import run_apart
+from benchmarks.history_days import add_days
 from benchmarks.registry import BenchmarkError, Options, Row, benchmark
 from benchmarks.subjects import duckdb_history
 from cluster_model import Snapshot, synthetic_snapshot
@@ -60,7 +61,7 @@ _LIVES: dict[str, tuple[int, dict[str, Any]]] = {
     "L": (30, {"brokers": 1_000, "partitions": 30_000, "racks": 10}),
 }
 _HOUR_MS = 3_600_000
-_SUBJECTS = ("snapshot", "duckdb", "p95 against mean", "backtest")
+_SUBJECTS = ("snapshot", "duckdb", "p95 against mean", "backtest", "day")
 _ROOT = Path(__file__).parents[1]
 
 
@@ -81,7 +82,8 @@ def history(sizes: Sequence[str], options: Options) -> Iterator[Row]:
     The third subject has flat topics and topics that peak at about the same time of the day.
     Both plans are made from the same week; the following day judges them. The fourth
     replays hours of synthetic loads against two configurations (20, 100 and 1,000 brokers),
-    and draws with ``--pictures``.
+    and draws with ``--pictures``. The fifth adds days to a prepared week and to a prepared year (60
+    days in size S) of the same cluster.
     """
     for name in options.subjects:
         if name not in _SUBJECTS:
@@ -107,6 +109,10 @@ def history(sizes: Sequence[str], options: Options) -> Iterator[Row]:
         options.log(f"history {size}: backtest")
         for metric, value, unit in _apart("backtest", size, options.seed, options.pictures):
             yield Row("history", size, "backtest", metric, value, unit)
+    for size in sizes if "day" in requested else ():
+        options.log(f"history {size}: a day added to a week and to a year")
+        for metric, value, unit in _apart("day", size, options.seed):
+            yield Row("history", size, "day", metric, value, unit)
     if "p95 against mean" in requested:
         options.log("history: p95 against mean")
         for metric, value, unit in _apart("peaks", sizes[0], options.seed):
@@ -408,11 +414,12 @@ def _of_topics(s: Snapshot, chosen: Bools) -> Snapshot:
     )
 
 
-def _session(scratch: Path) -> SparkSession:
+def _session(scratch: Path, *, delta: bool = False) -> SparkSession:
     from cluster_model.history.session import spark_session
 
     return spark_session(
         "local[*]",
+        delta=delta,
         config={
             "spark.driver.memory": _MEMORY,
             "spark.local.dir": str(scratch),
@@ -493,6 +500,9 @@ def main(
     folder.mkdir()
     if what == "peaks":
         rows = compare(int(seed), folder)
+    elif what == "day":
+        session = _session(folder, delta=True)
+        rows = add_days(size, int(seed), folder, session, processor_seconds)
     elif what == "backtest":
         rows = replay(size, int(seed), folder, Path(answer).with_suffix(".svg"))
     else:

@@ -113,6 +113,36 @@ def passing(error: Any) -> bool:
     )
 
 
+def denied(error: Any) -> bool:
+    """Whether a client's error says that the user has no right to what was asked for.
+
+    Parameters
+    ----------
+    error
+        A ``KafkaError``.
+    """
+    codes = kafka().KafkaError
+    return error.code() in (
+        codes.TOPIC_AUTHORIZATION_FAILED,
+        codes.GROUP_AUTHORIZATION_FAILED,
+        codes.CLUSTER_AUTHORIZATION_FAILED,
+    )
+
+
+def refusal(error: Any, right: str) -> str:
+    """The message of a client's error; if a right is missing, with that right.
+
+    Parameters
+    ----------
+    error
+        A ``KafkaError``.
+    right
+        What the request needs, such as ``"WRITE on topic orders"``.
+    """
+    text = str(error.str())
+    return f"{text}; give the client's user the right to {right}" if denied(error) else text
+
+
 def reason(error: BaseException) -> str:
     """The message of a client's exception, without its wrapping."""
     inner = error.args[0] if error.args else error

@@ -14,8 +14,9 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# How long an example takes says something of the machine, not of the code.
-settings.register_profile("steady", deadline=None)
+# How long an example takes says something of the machine, not of the code. Each run draws other
+# examples, so that half of the usual number will do and leaves time for other tests.
+settings.register_profile("steady", deadline=None, max_examples=50)
 settings.load_profile("steady")
 
 # Workers of pytest-xdist have one: commands would wrap what tests read.
@@ -23,28 +24,22 @@ os.environ.pop("COLUMNS", None)
 os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "history" / "spark")
 
 # Tests that share what takes long to start, by the first path that fits. Each group is run by
-# one worker of pytest-xdist, and before the rest, which is spread by module. Tests of Kafka mostly
-# wait: `make test` has three workers, so that two processors compute meanwhile.
+# one worker of pytest-xdist, and before the rest, which is spread by module.
 GROUPS = {
-    **dict.fromkeys(
-        (
-            f"tests/kafka/test_kafka_{name}.py"
-            for name in (
-                "controller", "dead_ends", "denied", "docs", "fencing", "loop", "propose",
-                "sources", "tasks", "unattended",
-            )
-        ),
-        "kafka with clusters of their own",
-    ),
     "tests/kafka/": "kafka",
     "tests/history/": "spark",
     "tests/backtest/test_backtest.py": "spark",
     "tests/backtest/test_advice.py": "spark",
-}  # fmt: skip
+}
 
 # What a test needs follows from the fixtures that it uses, by itself or through others. A test
 # that starts one of these in another process has the marker in its source.
-MARKERS = {"start_kafka": "kafka", "spark": "spark", "browser": "browser"}
+MARKERS = {
+    "start_kafka": "kafka",
+    "kafka_cluster": "kafka",
+    "spark": "spark",
+    "browser": "browser",
+}
 
 
 def _group(nodeid: str) -> str | None:
@@ -84,15 +79,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items.sort(key=lambda item: (order.index(_group(item.nodeid)), -slow[item.path]))
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let tests with a real Kafka, most of which wait for something to happen, go before others."""
+    if "PYTEST_XDIST_WORKER" in os.environ and _group(item.nodeid) != "kafka" and not os.nice(0):
+        os.nice(10)
+
+
 def _takes_long(item: pytest.Item) -> bool:
     return any(item.get_closest_marker(name) for name in ("slow", "spark", "browser"))
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """One session for all tests, because starting one takes longer than most of them."""
+    """Share one session among all tests, because starting one takes longer than most of them.
+
+    It lives long enough for Java's second compiler to pay, which processes of their own do without
+    (history/spark/spark-defaults.conf).
+    """
     from cluster_model.history.session import spark_session
 
-    found = spark_session("local[2]", delta=True)
+    options = "-XX:+UseSerialGC -XX:ReservedCodeCacheSize=320m"
+    found = spark_session("local[2]", delta=True, config={"spark.driver.extraJavaOptions": options})
     yield found
     found.stop()

@@ -65,7 +65,7 @@ def monitor(
             # a name that is wrong ends the command before anything is published
             with connect() as ask:
                 partitions_of(ask, names)
-        make_topic(bootstrap_server, properties, to, 1, timeout, TOPIC_CONFIG)
+        make_topic(bootstrap_server, properties, to, 1, timeout, config=TOPIC_CONFIG)
         producer = create(
             "Producer",
             {

@@ -15,7 +15,7 @@ import numpy as np
 import typer
 from rich.live import Live
 
-from balancer.autoscaling.assigned import GroupController
+from balancer.autoscaling.assigned import ControlSettings, GroupController
 from balancer.autoscaling.autoscaler import Autoscaler, Round
 from balancer.autoscaling.errors import NotYetError
 from balancer.autoscaling.kafka_observer import KafkaObserver, Working
@@ -201,7 +201,12 @@ def run(
         typer.Option(metavar="HOST:PORT", help="Serve /metrics (for Prometheus) and /state."),
     ] = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Decide once, as soon as arrivals are measured, and end.")
+        bool,
+        typer.Option(
+            "--once",
+            help=f"Decide once, as soon as what is missing is measured, and end; give up after "
+            f"{MeasurementSettings.once_looks} rounds that wait.",
+        ),
     ] = False,
     json: Annotated[
         bool, typer.Option("--json", help="Print rounds as JSON, one per line.")
@@ -275,7 +280,14 @@ def run(
                 "--once: goes with --assignor assigned only if --dry-run is given, as consumers "
                 "stop without a controller that stays"
             )
-        controller = GroupController(bootstrap_server, group, vote, maximum, properties=properties)
+        controller = GroupController(
+            bootstrap_server,
+            group,
+            vote,
+            maximum,
+            properties=properties,
+            settings=ControlSettings(answer_seconds=timeout),
+        )
     speeds = None
     if readable is not None:
         speeds = PublishedSpeeds(bootstrap_server, properties, write_speeds or TOPIC, timeout)
@@ -382,7 +394,9 @@ def _publish(
 
 def _once(autoscaler: Autoscaler, stop: threading.Event, pause: float, json: bool) -> int:
     done = autoscaler.round()
-    while done.kind == "waiting" and not stop.wait(pause):
+    for _ in range(MeasurementSettings.once_looks - 1):
+        if done.kind != "waiting" or stop.wait(pause):
+            break
         done = autoscaler.round()
     _line(done, json) if json else out().print(live(done))
     return DONE if done.kind in ("changed", "kept", "decided", "dry run") else UNMET

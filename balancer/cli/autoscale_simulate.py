@@ -91,7 +91,7 @@ def simulate(
     policies = {
         name: policy(name, given, lag_threshold) for name in dict.fromkeys(policy_name or POLICIES)
     }
-    events = load_trace(trace, partitions, seed)
+    events = load_trace(trace, partitions, seed, setting.most_events)
     found: dict[str, Outcome] = {}
     with working("simulating") as report:
         for n, (name, decides) in enumerate(policies.items()):

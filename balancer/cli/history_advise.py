@@ -154,7 +154,7 @@ def advise(
     lists = goals or ["default", "cruise-control"]
     for name in lists:
         load_goals(name)
-    spark = start_spark(master, conf, delta=tables is not None and table_format == "delta")
+    spark = start_spark(master, conf, delta=True)
     writer = tables_in(spark, tables, table_format)
     from cluster_model.history.history import History
     from cluster_model.history.metadata import load_metadata

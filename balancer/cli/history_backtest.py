@@ -166,7 +166,7 @@ def backtest(
     )
     tried = _tried(configurations, goals)
     first_ms, end_ms = moment("--from", since), moment("--to", until)
-    spark = start_spark(master, conf, delta=tables is not None and table_format == "delta")
+    spark = start_spark(master, conf, delta=True)
     writer = tables_in(spark, tables, table_format)
     from cluster_model.history.history import History
     from cluster_model.history.metadata import load_metadata

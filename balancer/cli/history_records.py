@@ -29,11 +29,7 @@ RecordFormat = Literal[
 ]
 # Formats whose columns, or pages, a file describes.
 DESCRIBED = ("exposition", "table", "query", "delta", "iceberg", "parquet", "csv", "jdbc")
-# Formats for which Spark is started with Delta Lake; a table or a query may be one of it.
-DELTA = ("archive", "delta", "table", "query")
 SEVERAL = ("archive", "json", "messages", "cruise-control-samples", "exposition", "parquet", "csv")
-# More than a topic has partitions.
-_PARTITIONS = 1_000_000
 
 Records = Annotated[
     list[str],
@@ -97,34 +93,21 @@ def open_records(
     columns: Path | None,
     cluster: str,
 ) -> DataFrame:
-    """The records of a cluster, as the table DECODED.
+    """The records of a cluster that are not in an archive, as the table DECODED.
 
     Raises
     ------
     HistoryError
         For records that are missing, or not as described.
     """
-    from functools import reduce
-
-    from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
-    from cluster_model.history.archive import read_archive
     from cluster_model.history.columns import load_columns, read_table
     from cluster_model.history.exposition import load_pages, read_pages
     from cluster_model.history.read import read_json_lines, read_messages
     from cluster_model.history.schema import CLUSTER
 
-    if format == "archive":
-        # Each topic numbers its partitions from 0, and records are identified by partition.
-        place = F.col("source_partition")
-        archives = (
-            read_archive(spark, path, clusters=[cluster]).withColumn(
-                "source_partition", place + F.lit(i * _PARTITIONS)
-            )
-            for i, path in enumerate(records)
-        )
-        return reduce(DataFrame.unionByName, archives)
+    assert format != "archive", "archives are prepared day by day"
     if format == "json":
         found = read_json_lines(spark, records, cluster=cluster)
     elif format == "messages":

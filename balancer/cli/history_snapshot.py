@@ -126,7 +126,7 @@ def snapshot(
     at_ms, horizon_ms = _time(at), _span(horizon)
     days_off = tuple(_day(text) for text in holidays or ())
     measured = as_capacities(capacity).follower_shares
-    spark = start_spark(master, conf, delta=tables is not None and table_format == "delta")
+    spark = start_spark(master, conf, delta=True)
     writer = tables_in(spark, tables, table_format)
     from cluster_model.history.history import History
     from cluster_model.history.metadata import load_metadata

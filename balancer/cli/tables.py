@@ -59,7 +59,7 @@ def overview(plan: AnyPlan) -> Text:
         lines.append(f"ended early: {limit_reached(s.exhausted, plan.budget, s.limited_moves)}")
     if s.left_out:
         lines.append(
-            f"{plural(s.left_out, 'action')} left out, since no order of steps makes them safe"
+            f"{plural(s.left_out, 'action')} left out, for which no safe order of steps was found"
         )
         if s.blocked:
             lines.append(f"the first of them: {s.blocked}")

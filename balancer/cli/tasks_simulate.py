@@ -56,8 +56,15 @@ def simulate(
     check_outputs({"SCENARIO": scenario, "--target": Path(target)}, {"--picture": picture})
     given = load_scenario(scenario)
     assignor = TaskAssignor(given.configs, target=target)
-    with working("simulating"):
-        found = simulation.simulate(given, assignor)
+    changes = len(given.changes)
+    with working("simulating") as report:
+        found = simulation.simulate(
+            given,
+            assignor,
+            lambda done, rebalances: report(
+                plural(rebalances, "rebalance"), done, changes, steady=False
+            ),
+        )
     if picture is not None:
         from balancer.report.tasks import simulation_svg
 

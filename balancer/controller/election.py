@@ -13,7 +13,14 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from cluster_model.errors import InputError
-from metrics_reporter.clients import ANSWER_TIMEOUT, MANUAL_POSITIONS, create, kafka, reason
+from metrics_reporter.clients import (
+    ANSWER_TIMEOUT,
+    MANUAL_POSITIONS,
+    create,
+    kafka,
+    reason,
+    refusal,
+)
 from metrics_reporter.clocks import boot_clock
 from metrics_reporter.errors import ReporterError
 
@@ -245,8 +252,9 @@ class Election:
                 future.result(ANSWER_TIMEOUT)
         except module.KafkaException as error:
             if error.args[0].code() != module.KafkaError.TOPIC_ALREADY_EXISTS:
+                why = refusal(error.args[0], f"CREATE on topic {self._topic}")
                 raise ElectionError(
-                    f"{self._where}: topic {self._topic!r} cannot be created: {reason(error)}"
+                    f"{self._where}: topic {self._topic!r} cannot be created: {why}"
                 ) from None
 
     def _run(self) -> None:

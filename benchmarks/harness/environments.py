@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -49,9 +50,19 @@ def environment(
     python, ready = home / "bin" / "python", home / "ready"
     if ready.exists() and python.exists():
         return python
-    log(f"creating an environment for {peer} in {home}")
-    shutil.rmtree(home, ignore_errors=True)
     home.parent.mkdir(parents=True, exist_ok=True)
+    with open(f"{home}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # Another benchmark may have created it meanwhile.
+        if not (ready.exists() and python.exists()):
+            log(f"creating an environment for {peer} in {home}")
+            _create(peer, home, base, requirements)
+    return python
+
+
+def _create(peer: str, home: Path, base: str, requirements: Sequence[str]) -> None:
+    shutil.rmtree(home, ignore_errors=True)
+    python = home / "bin" / "python"
     install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     for command in ([base, "-m", "venv", str(home)], [str(python), *install, *requirements]):
         made = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -59,8 +70,7 @@ def environment(
             words = (made.stderr or made.stdout).strip().splitlines()
             reason = words[-1] if words else "no reason given"
             raise PeerMissing(f"{peer} could not be installed in {home}: {reason}")
-    ready.touch()
-    return python
+    (home / "ready").touch()
 
 
 def cache_folder() -> Path:

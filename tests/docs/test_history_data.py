@@ -16,6 +16,7 @@ from balancer.backtest.tables import tables
 from cluster_model.history import schema
 from cluster_model.history.columns import ColumnMapping, MetricSource, factor_of
 from cluster_model.history.exposition import PageOptions
+from cluster_model.history.prepared import KINDS
 from cluster_model.history.tables import BROKER_LOADS, FORECAST_ERRORS, FORECASTS, REPLICA_LOADS
 from metrics_reporter.documents import parse_yaml
 from metrics_reporter.metrics import METRIC_TABLE
@@ -29,16 +30,32 @@ MODELS: dict[str, type[BaseModel]] = {
     "queries.yaml": QueryOptions,
     "pages.yaml": PageOptions,
 }
-# Name, description and schema of the tables of archives and prepared histories.
-STORED = (
-    ("messages", "of an archive: a message of a metrics topic, or a record.", schema.DECODED),
-    ("cells", "of a prepared history: samples of a partition in a window.", schema.PARTITION_SUMS),
-    ("broker_cells", "of a prepared history: samples of a broker in a window.", schema.BROKER_SUMS),
-    ("sizes", "of a prepared history: sizes of replicas.", schema.SIZES),
-    ("traffic", "of a prepared history: traffic between partitions.", schema.TRAFFIC),
-    ("further", "of a prepared history: further resources.", schema.FURTHER_SUMS),
-    ("quarantine", "of a prepared history: what does not count.", schema.QUARANTINE),
+# Name, description and schema of the table of archives, and of kinds of rows of prepared histories.
+ARCHIVED = ("messages", "of an archive: a message of a metrics topic, or a record.", schema.DECODED)
+PREPARED = (
+    ("cells", "samples of a partition in a window.", schema.PARTITION_SUMS),
+    ("broker_cells", "samples of a broker in a window.", schema.BROKER_SUMS),
+    ("sizes", "sizes of replicas.", schema.SIZES),
+    ("traffic", "traffic between partitions.", schema.TRAFFIC),
+    ("further", "further resources.", schema.FURTHER_SUMS),
+    ("quarantine", "what does not count.", schema.QUARANTINE),
+    ("arrivals", "newest windows by arrival.", schema.ARRIVALS),
 )
+
+OF_ARCHIVES = """\
+These tables of Delta Lake are read by the commands. Times that end with `_ms` are ms
+since 1970 (UTC), rates B/s, sizes B; a `_sum` is that of as many samples as its `_count`,
+and a `_guess` tells whether they are shares of a whole topic's. An archive has the table
+`messages`, by `cluster` and `day` of arrival (UTC).
+"""
+OF_PREPARED = """\
+A prepared history has the table `history`, by `kind`, `cluster` and `day` (UTC). Its
+columns are those of all kinds; the others of a row are null. `day` is that of the window's
+start, of arrivals that of the arrival, in quarantine that of the record, or, if it is too
+far from its arrival, that of the arrival. The one row of kind `state` has no cluster and no
+day; its column `state` string states in JSON what is prepared, from which versions of
+archives, and by which parameters.
+"""
 
 
 def written() -> str:
@@ -53,16 +70,19 @@ def written() -> str:
     lines += [
         "### Archives and prepared histories",
         "",
-        "These are read by the commands. Their rows are by `cluster` and `day` (UTC), in",
-        "directories of these names. Times that end with `_ms` are ms since 1970 (UTC), rates B/s,",
-        "sizes B; a `_sum` is that of as many samples as its `_count`, and a `_guess` tells",
-        "whether they are shares of a whole topic's.",
-        "",
+        OF_ARCHIVES,
+        *_paragraph(ARCHIVED),
+        OF_PREPARED,
     ]
-    for name, purpose, of in STORED:
-        columns = ", ".join(f"`{field.name}` {_kind(field)}" for field in of)
-        lines += [f"`{name}`, {purpose} {columns}", ""]
+    for kind in PREPARED:
+        lines += _paragraph(kind)
     return "\n".join(lines)
+
+
+def _paragraph(stored: tuple[str, str, t.StructType]) -> list[str]:
+    name, purpose, of = stored
+    columns = ", ".join(f"`{field.name}` {_kind(field)}" for field in of)
+    return [f"`{name}`, {purpose} {columns}", ""]
 
 
 def _kind(field: t.StructField) -> str:
@@ -70,6 +90,7 @@ def _kind(field: t.StructField) -> str:
 
 
 def test_the_columns_are_those_of_the_code() -> None:
+    assert {name: of for name, _, of in PREPARED} == KINDS
     assert TEXT[TEXT.index("### `replica_loads`") :] == written()
 
 

@@ -6,6 +6,7 @@ This directory must not become a package: it would take the name of the client, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ from real_kafka import KafkaCluster, RealKafkaError
 from balancer.execution.cluster import Kafka
 
 
-@pytest.fixture(scope="session")
-def start_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., KafkaCluster]]:
-    """Start a cluster with options of its own; it is closed after the last test at the latest."""
+@contextmanager
+def _starting(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[..., KafkaCluster]]:
+    """A function that starts clusters, which are closed in the end."""
     clusters: list[KafkaCluster] = []
 
     def start(**options: Any) -> KafkaCluster:
@@ -27,18 +30,30 @@ def start_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[.
             pytest.fail(str(error), pytrace=False)
         return cluster
 
-    yield start
-    for cluster in clusters:
-        cluster.close()
+    try:
+        yield start
+    finally:
+        for cluster in clusters:
+            cluster.close()
+
+
+@pytest.fixture(scope="module")
+def start_kafka(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[..., KafkaCluster]]:
+    """Start a cluster with options of its own; it is closed after the module at the latest."""
+    with _starting(tmp_path_factory) as start:
+        yield start
 
 
 @pytest.fixture(scope="session")
-def kafka_cluster(start_kafka: Callable[..., KafkaCluster]) -> KafkaCluster:
+def kafka_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     """Three brokers on three racks with two log directories each, shared by all tests.
 
     Every test makes its own topics and leaves the brokers running.
     """
-    return start_kafka(brokers=3)
+    with _starting(tmp_path_factory) as start:
+        yield start(brokers=3)
 
 
 @pytest.fixture

@@ -20,6 +20,11 @@ import numpy as np
 from confluent_kafka import Producer
 from kafka_cases import alive, python_environment, wait_for
 
+from balancer.autoscaling.parameters import AutoscalingParameters
+
+# Seconds between two looks at what is to be written.
+_STEP = 0.05
+
 
 class Load:
     """Writes events to each partition at rates that may be changed."""
@@ -27,6 +32,8 @@ class Load:
     def __init__(self, bootstrap: str, topic: str, rates: Sequence[float]) -> None:
         self.rates, self.event = rates, b"event"
         self.sent = [0.0] * len(rates)
+        # longest time until Kafka had an event, and for which the machine let this thread wait
+        self.written_seconds = self.paused_seconds = 0.0
         self._stop = threading.Event()
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "acks": "all"})
         self._topic = topic
@@ -35,16 +42,23 @@ class Load:
 
     def _run(self) -> None:
         last = time.monotonic()
-        while not self._stop.wait(0.05):
+        while not self._stop.wait(_STEP):
             now = time.monotonic()
+            self.paused_seconds = max(self.paused_seconds, now - last - _STEP)
             for partition, rate in enumerate(self.rates):
                 before = self.sent[partition]
                 self.sent[partition] += rate * (now - last)
                 for _ in range(int(self.sent[partition]) - int(before)):
-                    self._producer.produce(self._topic, self.event, partition=partition)
+                    self._producer.produce(
+                        self._topic, self.event, partition=partition, on_delivery=self._note
+                    )
             last = now
             self._producer.poll(0)
         assert self._producer.flush(20.0) == 0
+
+    def _note(self, error: Any, message: Any) -> None:
+        if error is None:
+            self.written_seconds = max(self.written_seconds, message.latency())
 
     def stop(self) -> None:
         self._stop.set()
@@ -63,12 +77,18 @@ class Stay:
 
 @dataclass
 class Work:
-    """An event from the beginning of its processing to the end."""
+    """An event from the beginning of its processing to the end.
+
+    It was written at one time, and could be read from another one on: as soon as it was written, or
+    when its reader had begun with its partition.
+    """
 
     process: int
     offset: int
     began: float
     ended: float
+    written: float
+    readable: float
 
 
 @dataclass
@@ -76,7 +96,8 @@ class Written:
     """What all consumers have written: each into a file that is named after its process.
 
     A line is JSON: seconds, what it did, and the partition: ``start``, ``stop``, ``begin`` with the
-    offset and how long the event had waited, ``end`` with the offset.
+    offset and how long the event had waited, ``end`` with the offset; or ``commit`` and how long
+    that took.
     """
 
     stays: list[Stay] = field(default_factory=list)
@@ -86,6 +107,8 @@ class Written:
     waited: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     began: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     processes: list[int] = field(default_factory=list)
+    # seconds that each process has waited for commits
+    commits: dict[int, float] = field(default_factory=lambda: defaultdict(float))
 
     @classmethod
     def read(cls, folder: Path) -> Written:
@@ -96,11 +119,17 @@ class Written:
             found._add(process, file.read_text(encoding="utf-8").splitlines())
         for work in found.work.values():
             work.sort(key=lambda w: w.began)
+            if not found.stays:
+                # a reader has begun with a partition when it begins with its first event
+                begun: Work | None = None
+                for each in work:
+                    begun = each if begun is None or begun.process != each.process else begun
+                    each.readable = max(each.written, begun.began)
         return found
 
     def _add(self, process: int, lines: Sequence[str]) -> None:
         open_: dict[int, Stay] = {}
-        begun: dict[int, float] = {}
+        begun: dict[int, tuple[float, float]] = {}
         tells = False
         for line in lines:
             try:
@@ -119,9 +148,13 @@ class Written:
                 assert not tells or about[0] in open_, (process, line)
                 self.waited[about[0]].append(about[2])
                 self.began[about[0]].append(at)
-                begun[about[0]] = at
+                begun[about[0]] = at, at - about[2]
             elif what == "end":
-                self.work[about[0]].append(Work(process, about[1], begun[about[0]], at))
+                began, written = begun[about[0]]
+                readable = max(written, open_[about[0]].began) if tells else written
+                self.work[about[0]].append(Work(process, about[1], began, at, written, readable))
+            elif what == "commit":
+                self.commits[process] += about[0]
         self.stays += open_.values()
 
     def check_one_reader(self) -> None:
@@ -142,6 +175,58 @@ class Written:
         most = {partition: max(waited) for partition, waited in self.waited.items()}
         assert max(most.values()) < seconds, most
 
+    def check_model(self, load: Load, rounds: int = 1) -> None:
+        """No event of any partition has waited longer than the model of latency allows.
+
+        The model is that of two queues (seed 000, Eq. 16 to 27), event by event. What stays with
+        its reader can be read when it is written, and what moves when its new reader starts: after
+        the rebalance. A reader is never idle while it can read something. So it has done all that
+        can be read until t by
+
+            F(t) = max over s <= t of s + (the work that can be read from s to t)
+
+        where the work is what its events took to process and commit, as the reader has measured: a
+        number of events over its rate, Eq. 1 of seed 003. An event that was written at w and can be
+        read from r on waits at most
+
+            F(r + delivery) + delivery - w
+
+        as it is fetched, with others that are written until then, up to `delivery` later: three
+        seconds for connections, fetches and polls, and what Kafka took at most to have an event
+        that was written, and the machine to let a thread run, each twice, as the reader is another
+        process. A reader may hand out all that it has fetched of a partition before it fetches more
+        of it; then what can be read during a round is handed out in the next, and the bound is that
+        of two `rounds`, F(F(r + delivery)) + delivery - w.
+
+        How long a partition has no reader is taken as it was: :meth:`check_bound` limits that.
+        """
+        delivery = 3.0 + 2 * (load.written_seconds + load.paused_seconds)
+        print(f"delivery takes at most {delivery:.2f} s")
+        by_process: dict[int, list[tuple[int, Work]]] = defaultdict(list)
+        for partition, each in self.work.items():
+            for work in each:
+                by_process[work.process].append((partition, work))
+        rows: dict[int, tuple[float, float]] = {}
+        for process, found in by_process.items():
+            found.sort(key=lambda f: f[1].readable)
+            began, ended, written, readable = np.array(
+                [(w.began, w.ended, w.written, w.readable) for _, w in found]
+            ).T
+            took = ended - began + self.commits[process] / len(found)
+            done = np.cumsum(took)
+            done += np.maximum.accumulate(readable - (done - took))
+            until = readable + delivery
+            for _ in range(rounds):
+                until = done[np.searchsorted(readable, until, side="right") - 1]
+            bound = until + delivery - written
+            for (partition, _), waited, most in zip(found, began - written, bound, strict=True):
+                worst = rows.get(partition, (0.0, 1.0))
+                if waited / most >= worst[0] / worst[1]:
+                    rows[partition] = waited, most
+        for partition, (waited, most) in sorted(rows.items()):
+            print(f"partition {partition} waited {waited:.2f} s, the model allows {most:.2f} s")
+        assert all(waited <= most for waited, most in rows.values()), rows
+
     def waited_before(self, at: float) -> list[float]:
         """How long events have waited whose processing had begun before a time."""
         return [
@@ -156,13 +241,18 @@ class Written:
             missing = set(range(int(count))) - {w.offset for w in self.work[partition]}
             assert not missing, (partition, int(count), sorted(missing)[:10])
 
-    def check_balanced(self, at: float, rates: Sequence[float], capacity: float) -> None:
-        """At a time, who reads what has no more to process than it can."""
+    def check_balanced(
+        self, at: float, rates: Sequence[float], capacity: float, window: float
+    ) -> None:
+        """At a time, no reader has more to process than the policy lets one have.
+
+        The policy sees rates as events that were counted in a window: one event may be in or out.
+        """
         load: dict[int, float] = defaultdict(float)
         for partition, rate in enumerate(rates):
             last = max((w for w in self.work[partition] if w.began <= at), key=lambda w: w.began)
-            load[last.process] += rate
-        assert max(load.values()) <= capacity, dict(load)
+            load[last.process] += rate - 1 / window
+        assert max(load.values()) <= capacity * AutoscalingParameters().fill, dict(load)
 
     @property
     def again(self) -> int:

@@ -1,4 +1,4 @@
-"""A driver is killed with -9 in the middle of a batch: the archive has every message once."""
+"""Drivers and an executor are killed -9 amid batches: the archive has every message once."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from real_kafka import KafkaCluster
 from cluster_model.history.metadata import MetadataLog
 from cluster_model.kafka import admin_client
 from metrics_reporter import Record, encode
+from tests.history.standalone import standalone
 
 ROOT = Path(__file__).parents[2]
 TOPIC, PARTITIONS = "to-archive", 3
@@ -125,6 +126,11 @@ def produce(kafka: KafkaCluster, first: int, count: int) -> list[list[Any]]:
     return sent
 
 
+def files(archive: Path) -> set[Path]:
+    """Files of messages, committed or not."""
+    return {*archive.glob("messages/cluster=c/**/*.parquet")}
+
+
 def batches(path: Path, kind: str) -> list[str]:
     """Numbers of batches that Spark planned (`offsets`), or knows to be done (`commits`)."""
     at = path / "checkpoints" / "cluster=c" / TOPIC / kind
@@ -153,14 +159,19 @@ def test_a_killed_archive_loses_nothing_and_repeats_nothing(
 
     capacity = tmp_path / "capacity.yaml"
     capacity.write_text("default: {cpu: 200, network_in: 1e9, network_out: 1e9}")
-    # The command goes on where they died, and keeps the metadata beside.
-    done = python(
-        "-c", "from balancer.cli import main; main()", "history", "archive", str(archive),
-        "--cluster", "c", "--once", "--capacity", str(capacity),
-        "--bootstrap-server", kafka_cluster.bootstrap, "--metrics-topic", TOPIC,
-        "--metadata", str(tmp_path / "metadata"), "--timeout", "60",
-        "--master", "local[2]", "--conf", "spark.ui.enabled=false",
-    )  # fmt: skip
+    # The command goes on where they died, elsewhere, and keeps the metadata beside.
+    before = files(archive)
+    with (
+        standalone(tmp_path) as cluster,
+        cluster.executor_killed_when(lambda: files(archive) != before),
+    ):
+        done = python(
+            "-c", "from balancer.cli import main; main()", "history", "archive", str(archive),
+            "--cluster", "c", "--once", "--capacity", str(capacity),
+            "--bootstrap-server", kafka_cluster.bootstrap, "--metrics-topic", TOPIC,
+            "--metadata", str(tmp_path / "metadata"), "--timeout", "60",
+            "--master", cluster.address, "--conf", "spark.executor.memory=640m",
+        )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     # Where the line is broken depends on the length of the path.
     assert "".join(done.stdout.split()).endswith(f"messagesof{TOPIC}archivedto{archive}")

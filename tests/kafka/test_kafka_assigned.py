@@ -151,9 +151,10 @@ def test_a_skewed_load_is_followed_from_one_to_six_and_back_with_kills(
     written.check_nothing_lost(load.sent)
     seconds = BOUND + margin()
     # another controller must have been elected first
+    written.check_model(load)
     written.check_bound(seconds + ELECTION)
-    written.check_balanced(at_six, six, CAPACITY)
-    written.check_balanced(at_two, two, CAPACITY)
+    written.check_balanced(at_six, six, CAPACITY, WINDOW)
+    written.check_balanced(at_two, two, CAPACITY, WINDOW)
     assert not living(folder)
     assert not [r for r in (*first.rounds, *second.rounds) if r["kind"] == "failed"]
     # events of before the controller was killed have waited for nothing but consumers
@@ -246,6 +247,7 @@ def test_controllers_that_are_killed_or_frozen_change_nothing_for_consumers(
     written.report(f"no controller for {taken_over - held_from:.1f} s, then kill -9 of one")
     written.check_one_reader()
     written.check_nothing_lost(load.sent)
+    written.check_model(load)
     written.check_bound(BOUND + margin())
     # a consumer goes on while controllers change, apart from what the new one has decided
     held = [s for s in written.stays if s.began < held_from and s.ended > taken_over]

@@ -65,7 +65,9 @@ with packed_consumer(
                 time.sleep(1 / {CAPACITY * 1.5})
                 tell("end", tp.partition, record.offset)
         if batch:
+            begun = time.monotonic()
             consumer.commit()
+            tell("commit", time.monotonic() - begun)
 """
 
 
@@ -165,9 +167,11 @@ def test_from_one_consumer_to_six_and_back_with_kills(
     written.check_nothing_lost(load.sent)
     # another controller must have been elected first
     seconds = BOUND + margin()
+    # kafka-python reads in rounds
+    written.check_model(load, rounds=2)
     written.check_bound(seconds + ELECTION)
     assert max(written.waited_before(before)) < seconds
-    written.check_balanced(at_six, HIGH, CAPACITY)
+    written.check_balanced(at_six, HIGH, CAPACITY, WINDOW)
     assert not living(folder)
     # of a consumer that is killed, and of those that end with a controller, a batch each
     assert written.again <= 13 * BATCH
@@ -209,7 +213,9 @@ def test_consumers_read_on_while_their_controller_is_killed(
     written.report("kill -9 of a controller")
     written.check_one_reader()
     written.check_nothing_lost(load.sent)
+    # kafka-python reads in rounds
+    written.check_model(load, rounds=2)
     written.check_bound(BOUND + ELECTION + margin())
-    written.check_balanced(at, rates, CAPACITY)
+    written.check_balanced(at, rates, CAPACITY, WINDOW)
     assert len(written.processes) == 6
     assert not living(folder)
