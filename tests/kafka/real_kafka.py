@@ -240,6 +240,16 @@ class KafkaCluster:
         for i in self.broker_ids:
             shutil.rmtree(self.directory / f"data-{i}", ignore_errors=True)
 
+    def fail_disk(self, broker: int, disk: int) -> None:
+        """Put a file where a log directory of a running broker is: nothing can be made there.
+
+        In one step, as the broker goes on writing until it notices.
+        """
+        lost = Path(self.log_dirs[broker][disk])
+        gone = lost.rename(lost.with_name(f"{lost.name}-gone"))
+        lost.write_text("no directory")
+        shutil.rmtree(gone, ignore_errors=True)
+
     def run_tool(
         self,
         main_class: str,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -240,9 +239,7 @@ def test_a_dead_disk_is_healed_elsewhere(cluster: KafkaCluster, tmp_path: Path) 
     if (look().broker_state == BrokerState.DEAD).any() or 3 not in look().broker_ids:
         cluster.restart(3)
         _until(lambda: 3 in look().broker_ids)
-    lost = Path(cluster.log_dirs[2][1])
-    shutil.rmtree(lost)
-    lost.write_text("no directory")
+    cluster.fail_disk(2, 1)
     with admin_client(cluster.bootstrap, timeout=30) as ask:
         for n in range(4):
             # New logs are made where there are fewest, and that fails.

@@ -235,8 +235,7 @@ def test_a_log_directory_that_fails_makes_bad_disks(guarded: KafkaCluster) -> No
     secret = account("ann")
     with admin_client(guarded.bootstrap, secret) as ask:
         # Kafka puts its metadata into the first directory and dies with that one.
-        shutil.rmtree(guarded.log_dirs[0][1])
-        Path(guarded.log_dirs[0][1]).write_text("no directory")
+        guarded.fail_disk(0, 1)
         for n in range(4):
             create_topic(ask, f"t{n}", {0: [0]}, must=False)
 
