@@ -60,6 +60,11 @@ class Load:
         if error is None:
             self.written_seconds = max(self.written_seconds, message.latency())
 
+    @property
+    def late_seconds(self) -> float:
+        """By how much an event may be later in Kafka than its rate says."""
+        return self.written_seconds + self.paused_seconds
+
     def stop(self) -> None:
         self._stop.set()
         self._thread.join(30.0)
@@ -200,7 +205,7 @@ class Written:
 
         How long a partition has no reader is taken as it was: :meth:`check_bound` limits that.
         """
-        delivery = 3.0 + 2 * (load.written_seconds + load.paused_seconds)
+        delivery = 3.0 + 2 * load.late_seconds
         print(f"delivery takes at most {delivery:.2f} s")
         by_process: dict[int, list[tuple[int, Work]]] = defaultdict(list)
         for partition, each in self.work.items():
@@ -242,17 +247,18 @@ class Written:
             assert not missing, (partition, int(count), sorted(missing)[:10])
 
     def check_balanced(
-        self, at: float, rates: Sequence[float], capacity: float, window: float
+        self, load: Load, at: float, rates: Sequence[float], capacity: float, window: float
     ) -> None:
         """At a time, no reader has more to process than the policy lets one have.
 
-        The policy sees rates as events that were counted in a window: one event may be in or out.
+        The policy sees rates as events that were counted in a window: one event may be in or out,
+        and those that were written late.
         """
-        load: dict[int, float] = defaultdict(float)
+        counted: dict[int, float] = defaultdict(float)
         for partition, rate in enumerate(rates):
             last = max((w for w in self.work[partition] if w.began <= at), key=lambda w: w.began)
-            load[last.process] += rate - 1 / window
-        assert max(load.values()) <= capacity * AutoscalingParameters().fill, dict(load)
+            counted[last.process] += rate - (1 + rate * load.late_seconds) / window
+        assert max(counted.values()) <= capacity * AutoscalingParameters().fill, dict(counted)
 
     @property
     def again(self) -> int:

@@ -153,8 +153,8 @@ def test_a_skewed_load_is_followed_from_one_to_six_and_back_with_kills(
     # another controller must have been elected first
     written.check_model(load)
     written.check_bound(seconds + ELECTION)
-    written.check_balanced(at_six, six, CAPACITY, WINDOW)
-    written.check_balanced(at_two, two, CAPACITY, WINDOW)
+    written.check_balanced(load, at_six, six, CAPACITY, WINDOW)
+    written.check_balanced(load, at_two, two, CAPACITY, WINDOW)
     assert not living(folder)
     assert not [r for r in (*first.rounds, *second.rounds) if r["kind"] == "failed"]
     # events of before the controller was killed have waited for nothing but consumers

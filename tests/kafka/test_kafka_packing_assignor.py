@@ -171,7 +171,7 @@ def test_from_one_consumer_to_six_and_back_with_kills(
     written.check_model(load, rounds=2)
     written.check_bound(seconds + ELECTION)
     assert max(written.waited_before(before)) < seconds
-    written.check_balanced(at_six, HIGH, CAPACITY, WINDOW)
+    written.check_balanced(load, at_six, HIGH, CAPACITY, WINDOW)
     assert not living(folder)
     # of a consumer that is killed, and of those that end with a controller, a batch each
     assert written.again <= 13 * BATCH
@@ -216,6 +216,6 @@ def test_consumers_read_on_while_their_controller_is_killed(
     # kafka-python reads in rounds
     written.check_model(load, rounds=2)
     written.check_bound(BOUND + ELECTION + margin())
-    written.check_balanced(at, rates, CAPACITY, WINDOW)
+    written.check_balanced(load, at, rates, CAPACITY, WINDOW)
     assert len(written.processes) == 6
     assert not living(folder)
