@@ -22,6 +22,7 @@ from cluster_model import Snapshot
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Bools, BrokerState, Floats
 from goals import Goal
+from goals.capacity import Ceiling
 
 _CLUSTERS = {"S": 40, "M": 1_000}
 _MOST_PLACEMENTS = 60_000
@@ -40,7 +41,8 @@ class Judgement:
         Whether a hard goal is unmet.
     missed
         Hard goals that the plan leaves unmet, although a safe order of steps leads to a placement
-        that meets them and all those that the plan meets, and makes no goal of a tier above worse.
+        that meets them and all those that the plan meets, makes no goal of a tier above worse, and
+        no hard limit harder to keep.
     unreached
         Hard goals that the plan leaves unmet where no safe order leads to such a placement, though
         there is one, with no cell of a hard goal less content than at the start.
@@ -157,6 +159,8 @@ def judge(balancer: Balancer, plan: Plan, every: Enumeration) -> Judgement:
     assert begin is not None
     for goal in [*(g for g in used if g.hard), *guards]:
         sound &= every.no_less_content(goal, begin)
+    for goal, obeyed in zip(asked, used, strict=True):
+        sound &= _room_is_left(every, goal, obeyed, begin)
     unmet = [name for name in hard if not met[name][end]]
     tier = {r.goal: r.tier for r in plan.goal_results}
     better = {}
@@ -182,6 +186,28 @@ def judge(balancer: Balancer, plan: Plan, every: Enumeration) -> Judgement:
         least=float(every.copied[alike].min(initial=copied)),
         faults=tuple(fault.text for fault in (*report.violations, *report.mismatches)),
     )
+
+
+def _room_is_left(every: Enumeration, goal: Goal, used: Goal, begin: int) -> Bools:
+    """(M,) placements that make a hard limit on brokers no harder to keep (docs/plan.md).
+
+    From brokers that are emptied, the others take what the limit allows in total. If they hold more
+    than that already, they take all if the limit used allows it, and nothing otherwise.
+    """
+    every_one = np.ones(every.count, np.bool_)
+    emptied = every.cluster.draining
+    if not (goal.hard and isinstance(goal, Ceiling) and goal.scope.name == "broker"):
+        return every_one
+    assert isinstance(used, Ceiling)
+    load = every.sums(str(goal.column))
+    held, rest = load[begin, emptied].sum(), load[begin, ~emptied].sum()
+    lead, follow = every.cluster.placement.contribution(goal.column)
+    limit, obeyed = (g.limits(every.cluster)[~emptied].sum() for g in (goal, used))
+    if (obeyed > limit and held + rest <= obeyed) or (follow > lead).any():
+        return every_one
+    least = held - max(limit - rest, 0.0)
+    enough: Bools = load[:, emptied].sum(1) >= least * (1 - _ROUNDING)
+    return enough
 
 
 def _as_content(
