@@ -64,6 +64,7 @@ class Running:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                cwd=directory,  # where it keeps its proposals
                 env={**os.environ, "PYTHONPATH": root},
             )
 
