@@ -95,7 +95,9 @@ def propose(
     remove_brokers: Annotated[
         str | None,
         typer.Option(
-            metavar="IDS", rich_help_panel=WHAT, help="Empty these brokers, move nothing else."
+            metavar="IDS",
+            rich_help_panel=WHAT,
+            help="Empty these brokers; besides, only what is on dead brokers and disks moves.",
         ),
     ] = None,
     demote_brokers: Annotated[

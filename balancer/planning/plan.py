@@ -257,7 +257,7 @@ def preference_lists(plan: Plan) -> tuple[Ints, Ints]:
     brokers = np.take_along_axis(plan.placement.brokers, rank, 1)
     leader = (rank == plan.placement.leader[:, None]).argmax(1)
     without = plan.snapshot.leader < 0
-    if without.all():
+    if without.all() and len(plan.rows.partition):
         # Nothing is known about leaders: in each partition, the first replica is assumed to lead.
         return brokers, np.where((brokers >= 0).any(1), leader, -1)
     same = np.isin(np.arange(len(leader)), plan.rows.partition)

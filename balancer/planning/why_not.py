@@ -193,8 +193,12 @@ def _actions(placement: Placement, partition: str, broker: int | str) -> Batch:
 
 def _row(s: Snapshot, partition: str) -> int:
     """The number of a partition."""
+    if not isinstance(partition, str):
+        raise InputError(
+            f"partition: {partition!r} found, the name of a topic, a hyphen and a number expected"
+        )
     topic, _, number = partition.rpartition("-")
-    if topic in s.topics and number.isdecimal():
+    if topic in s.topics and number.isdecimal() and number == str(int(number)):
         own = s.partition_topic == s.topics.index(topic)
         rows = np.flatnonzero(own & (s.partition_number == int(number)))
         if len(rows):

@@ -21,8 +21,8 @@ class Operation(BaseModel):
     ----------
     kind
         ``rebalance``: move whatever helps. ``add_brokers``: replicas and leadership move
-        only to `brokers`. ``remove_brokers``: `brokers` are emptied, nothing else moves.
-        ``demote_brokers``: `brokers` lead nothing, no replica moves.
+        only to `brokers`. ``remove_brokers``: `brokers` are emptied; besides, only what is on dead
+        brokers and disks moves. ``demote_brokers``: `brokers` lead nothing, no replica moves.
         ``fix_offline_replicas``: replicas on dead brokers and disks are re-created
         elsewhere, nothing else moves. ``change_replication_factor``: see
         `replication_factor`. ``right_size``: as few brokers as meet all hard goals; the others are

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -324,6 +325,23 @@ def test_final_snapshot_of_an_empty_plan_is_the_snapshot() -> None:
     assert len(plan) == 0
     assert plan.final_snapshot() == snapshot
     assert lists(plan.final_snapshot()) == lists(snapshot)
+
+
+def test_final_snapshot_of_an_empty_plan_makes_nobody_a_leader() -> None:
+    snapshot = replace(
+        by_hand([(0,), (0,)], brokers=2, states={0: "dead"}), leader=np.array([-1, -1])
+    )
+    plan = Balancer({"goals": ["ReplicaCapacity"]}).propose(snapshot)
+    assert len(plan) == 0
+    assert plan.final_snapshot() == snapshot
+
+
+@pytest.mark.parametrize("partition", [3, "t-00", "t-1 ", "t", None])
+def test_another_partition_is_not_answered_for(partition: Any) -> None:
+    plan = Balancer({"goals": ["ReplicaCapacity"]}).propose(by_hand([(0,), (0,)], brokers=2))
+    with pytest.raises(InputError, match="partition") as refused:
+        plan.why_not(partition, 1)
+    assert "\n" not in str(refused.value)
 
 
 def test_what_no_goal_needs_returns_to_a_broker_that_receives_nothing() -> None:

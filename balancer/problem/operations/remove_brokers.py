@@ -17,9 +17,11 @@ from metrics_reporter.quantities import plural
 
 
 class RemoveBrokers(OperationType):
-    """Empties the named brokers; nothing else moves."""
+    """Empties the named brokers; besides, only what is on dead brokers and disks moves."""
 
-    summary: ClassVar = "Empty the named brokers; nothing else moves."
+    summary: ClassVar = (
+        "Empty the named brokers; besides, only what is on dead brokers and disks moves."
+    )
     takes_brokers: ClassVar = "always"
 
     def empties(self, snapshot: Snapshot, named: Bools) -> Bools:
@@ -27,7 +29,7 @@ class RemoveBrokers(OperationType):
         return named
 
     def permissions(self, whole: Permissions) -> Permissions:
-        """Only replicas on brokers to be emptied and on dead disks may move."""
+        """Only replicas on brokers to be emptied, and on dead brokers and disks, may move."""
         return replicas_that_must_move(whole)
 
     def verdict(self, before: Cluster, ended: Placement, named: Bools) -> Verdict:
