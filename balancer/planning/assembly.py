@@ -103,7 +103,6 @@ def assemble(
         if progress is None
         else lambda done, of: progress("order", done, of, proposal.actions),
         deadline,
-        proposal.turn,
     )
     beyond, exhausted = None, proposal.exhausted
     if steps.left_out and exhausted is None and deadline.passed:

@@ -168,7 +168,6 @@ def order(
     known: Batch | None = None,
     progress: Callable[[int, int], None] | None = None,
     deadline: Deadline = NEVER,
-    turn: Ints | None = None,
 ) -> Steps:
     """Order actions so that no step breaks a hard goal or exceeds a capacity.
 
@@ -179,11 +178,10 @@ def order(
     Actions that cannot be done safely are left out. The actions of a `group`, see
     :func:`grouped`, are one unit; if that is not possible, each is done separately. `progress` is
     called with how many actions have their place, and how many there are. After the `deadline` no
-    more detours or other orders are tried. Actions that are safe come in the order of the `turn`
-    (P,) of their partitions, where given, and then most benefit per byte first.
+    more detours or other orders are tried.
     """
     parameters = parameters or PlanningParameters()
-    way = _PartialOrder(scorer, rules, batch, group, parameters, deadline, turn)
+    way = _PartialOrder(scorer, rules, batch, group, parameters, deadline)
     way.progress = progress
     way.run()
     if len(way.batch) and parameters.refill:
@@ -208,10 +206,9 @@ class _PartialOrder:
         group: Ints | None,
         parameters: PlanningParameters,
         deadline: Deadline,
-        turn: Ints | None,
     ) -> None:
         self.scorer, self.rules, self.batch = scorer, rules, batch
-        self.parameters, self.deadline, self.turn = parameters, deadline, turn
+        self.parameters, self.deadline = parameters, deadline
         self.group = np.full(len(batch), -1) if group is None else group
         self.placement = scorer.placement
         self.safety = Safety(scorer)
@@ -269,7 +266,7 @@ class _PartialOrder:
         unit = self._unit(rows)
         keep = self.safety.safe(Transition(cluster, self.batch[rows], unit=unit))
         rows = rows[keep if unit is None else keep[unit]]
-        rows = rows[_urgency(self.scorer, self.batch[rows], self._unit(rows), self.turn)]
+        rows = rows[_urgency(self.scorer, self.batch[rows], self._unit(rows))]
         while True:
             unit = self._unit(rows)
             series = SequentialTransition(cluster, self.batch[rows], unit=unit)
@@ -569,18 +566,13 @@ def _numbered(group: Ints) -> Ints:
     return numbers
 
 
-def _urgency(scorer: Scorer, batch: Batch, unit: Ints | None, turn: Ints | None) -> Ints:
-    """Order of a batch: by turn, then most benefit to the first tier per byte, the next tier, …"""
+def _urgency(scorer: Scorer, batch: Batch, unit: Ints | None) -> Ints:
+    """Order of a batch: most benefit to the first tier per byte first, then the next tier, …"""
     transition = Transition(scorer.cluster, batch, unit=unit)
     cost = scorer.relative_cost(batch)
     if unit is not None:
         cost = np.bincount(unit, cost).astype(np.float64)
     keys = [-np.round(scorer.gain(tier, transition) / cost, 12) for tier in scorer.tiers]
-    if turn is not None:
-        first = np.full(len(cost), np.iinfo(np.int64).max)
-        at = np.arange(len(batch)) if unit is None else unit
-        np.minimum.at(first, at, turn[batch.partition])
-        keys.insert(0, first.astype(np.float64))
     urgent = np.lexsort([np.arange(len(cost)), *reversed(keys)])
     if unit is None:
         return urgent

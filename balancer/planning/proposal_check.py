@@ -30,14 +30,6 @@ def check_proposal(problem: Problem, origin: Placement, proposal: Proposal, name
             f"strategy {name}: {type(proposal).__name__} found, a Proposal whose placement has the "
             "slots of the problem's expected"
         )
-    turn, p = proposal.turn, s.n_partitions
-    if turn is not None and not (
-        isinstance(turn, np.ndarray) and turn.shape == (p,) and turn.dtype.kind == "i"
-    ):
-        raise StrategyError(
-            f"strategy {name}: turn is {type(turn).__name__} of shape {np.shape(turn)}, an array "
-            f"of {p:,} integers expected, one for each partition"
-        )
     before, after = origin.brokers, final.brokers
     held = after >= 0
     if after.max(initial=-1) >= s.n_brokers:

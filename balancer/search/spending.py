@@ -91,9 +91,6 @@ class Spending:
         self._left: list[Floats] = []
         #: (P,) float: moves, and cost, of each partition
         self._moved, self._paid = np.zeros(s.n_partitions), np.zeros(s.n_partitions)
-        #: (P,) when the search last changed each partition, in changes; 0 for never
-        self.turn: Ints = np.zeros(s.n_partitions, np.int64)
-        self._changes = 0
         #: whether an action was not affordable
         self.refused = False
         self.restart()
@@ -208,16 +205,7 @@ class Spending:
                 yield _Meter(room, cell[row], amount[row], parts)
 
     def update(self, partitions: Ints) -> None:
-        """Take note that the search has changed the placement of some partitions."""
-        self._changes += 1
-        self.turn[partitions] = self._changes
-        self._count(partitions)
-
-    def restart(self) -> None:
-        """Take note that the whole placement may have changed."""
-        self._count(np.arange(len(self._moved)))
-
-    def _count(self, partitions: Ints) -> None:
+        """Take note that the placement of some partitions has changed."""
         self._moved[partitions], self._paid[partitions] = self._spent_on(partitions)
         if self._groups:
             now, home = self._placement.brokers, self._home(np.arange(len(self._moved)))
@@ -230,6 +218,10 @@ class Spending:
                 ]
                 for brokers in (arrived, gone)
             )
+
+    def restart(self) -> None:
+        """Take note that the whole placement may have changed."""
+        self.update(np.arange(len(self._moved)))
 
     def _homes(self, batch: Batch) -> tuple[Bools, Bools]:
         """(C,), (C,) whether the action takes a replica from its home, and whether to its home.

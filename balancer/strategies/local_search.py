@@ -24,7 +24,7 @@ from balancer.search.scorer import Scorer
 from balancer.search.spending import Spending
 from balancer.strategies.strategy import ProgressCallback, Proposal
 from cluster_model.placement import Batch, Placement
-from cluster_model.snapshot import Floats, Ints
+from cluster_model.snapshot import Floats
 from goals import Cluster, Goal
 
 
@@ -102,7 +102,6 @@ class LocalSearch(SearchParameters):
                         improve(search, problem.start, None)
             return search
 
-        turn: Ints | None = None
         exhausted: Literal["seconds", "budget", "stopped"] | None = None
         if limits.limits_moves:
             # Most clusters need less than their limits: then no search within them is needed.
@@ -122,7 +121,6 @@ class LocalSearch(SearchParameters):
                     scorer.restore(begin)
                     spending.restart()
                     search = searched(spending, deadline)
-                    turn = spending.turn
                     # a search that time ended does not show whether the limits bound the plan
                     exhausted = "budget" if bound or spending.refused else None
         else:
@@ -131,7 +129,6 @@ class LocalSearch(SearchParameters):
             exhausted = "stopped" if deadline.stopped else "seconds"
         return Proposal(
             placement=scorer.placement,
-            turn=turn,
             trivial_share=self.trivial_share,
             actions=search.actions,
             exhausted=exhausted,

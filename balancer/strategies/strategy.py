@@ -34,9 +34,6 @@ class Proposal:
     placement
         The better placement: replicas keep the slots they have at the start of
         :attr:`Problem.cluster`.
-    turn : (P,) int or None
-        In which order the partitions of a plan within limits come, lowest first, as far as it is
-        safe: what was found first brings most for few moves. None for most benefit per byte first.
     rules
         Which steps are legal; None for those of the problem.
     group : (P,) int or None
@@ -59,7 +56,6 @@ class Proposal:
     """
 
     placement: Placement
-    turn: Ints | None = None
     rules: Rules | None = None
     group: Ints | None = None
     trivial_share: float = 0.01

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -309,12 +308,11 @@ class _Wrong(BaseModel):
             brokers[0, 0] = 99
         elif self.how == "leaderless":
             final.leader[:] = 7
-        elif self.how == "excluded":
+        else:
             at = np.flatnonzero((brokers != 2).all(1))[0]
             brokers[at, 0] = 2
         final.invalidate_sums()
-        turns: dict[str, Any] = {"short turn": np.arange(7), "turn of words": ["first"] * 60}
-        return Proposal(placement=final, turn=turns.get(self.how))
+        return Proposal(placement=final)
 
 
 @pytest.mark.parametrize(
@@ -325,14 +323,12 @@ class _Wrong(BaseModel):
         ("unknown", "broker index 99 found"),
         ("leaderless", "no replica for its leader: topic-0-0 and"),
         ("excluded", "a replica on a broker that may not receive it"),
-        ("short turn", "turn is ndarray of shape (7,), an array of 60 integers"),
-        ("turn of words", "turn is list of shape (60,), an array of 60 integers"),
     ],
 )
 def test_no_plan_is_made_of_a_placement_that_breaks_the_request(how: str, message: str) -> None:
     snapshot = synthetic_snapshot(brokers=6, partitions=60, racks=3)
     operation = Operation(excluded_brokers_for_replicas=(3,))
-    with pytest.raises(StrategyError, match=f"strategy wrong.*{re.escape(message)}"):
+    with pytest.raises(StrategyError, match=f"strategy wrong.*{message}"):
         Balancer(strategy=_Wrong(how=how)).propose(snapshot, operation)
 
 
