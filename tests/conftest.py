@@ -91,7 +91,7 @@ def _takes_long(item: pytest.Item) -> bool:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Share one session among all tests, because starting one takes longer than most of them.
+    """Share one session among all tests: starting one takes longer than most tests.
 
     It lives long enough for Java's second compiler to pay, which processes of their own do without
     (history/spark/spark-defaults.conf).

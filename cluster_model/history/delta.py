@@ -74,7 +74,7 @@ def changed_partitions(
     since, until
         The versions, the second one included.
     columns
-        The columns by which the table is partitioned, or some of them.
+        All or some of the columns that partition the table.
 
     Returns
     -------
