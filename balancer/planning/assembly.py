@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -24,6 +25,7 @@ from balancer.problem.movement_cost import cost_unit
 from balancer.problem.problem import Problem
 from balancer.problem.rules import Rules
 from balancer.search.scorer import Scorer, improves
+from balancer.search.spending import moves_bind
 from balancer.strategies.strategy import ProgressCallback, Proposal
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Ints
@@ -92,6 +94,7 @@ def assemble(
     if proposal.exhausted:
         # No time is left for other orders.
         parameters = (parameters or PlanningParameters()).model_copy(update={"explored_orders": 0})
+    moves, cost = (math.inf if x is None else x for x in (budget.moves, budget.cost))
     steps = order(
         scorer,
         targets,
@@ -103,6 +106,7 @@ def assemble(
         if progress is None
         else lambda done, of: progress("order", done, of, proposal.actions),
         deadline,
+        per_move=proposal.exhausted == "budget" and moves_bind(start, moves, cost),
     )
     beyond, exhausted = None, proposal.exhausted
     if steps.left_out and exhausted is None and deadline.passed:

@@ -67,7 +67,7 @@ def fair_shares(cluster: Cluster) -> dict[Column, Floats]:
 def worst_ratio(placement: Placement, shares: Mapping[Column, Floats]) -> float:
     """The largest load of a broker as a multiple of its fair share, of all columns."""
     return max(
-        _spread(placement.recompute(BROKER, column), share).worst_ratio
+        _spread(placement.sums(BROKER, column), share).worst_ratio
         for column, share in shares.items()
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -168,6 +168,7 @@ def order(
     known: Batch | None = None,
     progress: Callable[[int, int], None] | None = None,
     deadline: Deadline = NEVER,
+    per_move: bool = False,
 ) -> Steps:
     """Order actions so that no step breaks a hard goal or exceeds a capacity.
 
@@ -178,10 +179,12 @@ def order(
     Actions that cannot be done safely are left out. The actions of a `group`, see
     :func:`grouped`, are one unit; if that is not possible, each is done separately. `progress` is
     called with how many actions have their place, and how many there are. After the `deadline` no
-    more detours or other orders are tried.
+    more detours or other orders are tried. Of the actions that are safe, those that cost nothing
+    come first, and of the others those on the least content cells: with most benefit per byte,
+    or with `per_move` per replica that moves.
     """
     parameters = parameters or PlanningParameters()
-    way = _PartialOrder(scorer, rules, batch, group, parameters, deadline)
+    way = _PartialOrder(scorer, rules, batch, group, parameters, deadline, per_move)
     way.progress = progress
     way.run()
     if len(way.batch) and parameters.refill:
@@ -206,9 +209,10 @@ class _PartialOrder:
         group: Ints | None,
         parameters: PlanningParameters,
         deadline: Deadline,
+        per_move: bool,
     ) -> None:
         self.scorer, self.rules, self.batch = scorer, rules, batch
-        self.parameters, self.deadline = parameters, deadline
+        self.parameters, self.deadline, self.per_move = parameters, deadline, per_move
         self.group = np.full(len(batch), -1) if group is None else group
         self.placement = scorer.placement
         self.safety = Safety(scorer)
@@ -266,7 +270,7 @@ class _PartialOrder:
         unit = self._unit(rows)
         keep = self.safety.safe(Transition(cluster, self.batch[rows], unit=unit))
         rows = rows[keep if unit is None else keep[unit]]
-        rows = rows[_urgency(self.scorer, self.batch[rows], self._unit(rows))]
+        rows = rows[_urgency(self.scorer, self.batch[rows], self._unit(rows), self.per_move)]
         while True:
             unit = self._unit(rows)
             series = SequentialTransition(cluster, self.batch[rows], unit=unit)
@@ -566,17 +570,39 @@ def _numbered(group: Ints) -> Ints:
     return numbers
 
 
-def _urgency(scorer: Scorer, batch: Batch, unit: Ints | None) -> Ints:
-    """Order of a batch: most benefit to the first tier per byte first, then the next tier, …"""
+def _urgency(scorer: Scorer, batch: Batch, unit: Ints | None, per_move: bool) -> Ints:
+    """Order of a batch: what costs nothing first, then what relieves the least content cells.
+
+    Each action serves the first tier that it changes for the better; those that serve the same
+    one come by the contentment of the worst cell that they touch at their turn, least first, and
+    among equals most benefit per byte, or per move, first. Actions that only make others possible
+    come last. Where contentment is a cost that adds up, only the benefit counts.
+    """
     transition = Transition(scorer.cluster, batch, unit=unit)
-    cost = scorer.relative_cost(batch)
-    if unit is not None:
-        cost = np.bincount(unit, cost).astype(np.float64)
-    keys = [-np.round(scorer.gain(tier, transition) / cost, 12) for tier in scorer.tiers]
-    urgent = np.lexsort([np.arange(len(cost)), *reversed(keys)])
-    if unit is None:
-        return urgent
-    rank = np.empty(len(urgent), np.int64)
-    rank[urgent] = np.arange(len(urgent))
-    ordered: Ints = np.argsort(rank[unit], kind="stable")
-    return ordered
+    copies = batch.kind != LEAD
+    cost = scorer.parameters.action_overhead + copies if per_move else scorer.relative_cost(batch)
+    own = np.arange(len(batch)) if unit is None else unit
+    n, tiers = len(transition), len(scorer.tiers)
+    cost = np.bincount(own, cost, n)
+    benefit = [np.round(scorer.gain(tier, transition) / cost, 12) for tier in scorer.tiers]
+    # the tier that each unit serves; those that harm a tier come after all others
+    served = np.full(n, tiers)
+    for k in reversed(range(tiers)):
+        served = np.where(benefit[k] > 0, k, np.where(benefit[k] < 0, 2 * tiers - k, served))
+    rank = _ranks([-x for x in benefit])
+    rows, level = np.argsort(rank[own], kind="stable"), np.ones(n)
+    for k, tier in enumerate(scorer.tiers):
+        at = rows[served[own[rows]] == k]
+        if len(at) and all(scorer.goals[i].aggregate == "min" for i in tier.goals):
+            np.minimum.at(level, own[at], scorer.severity(tier, batch[at])[0])
+    paid = (np.bincount(own, copies, n) > 0) | (served >= tiers)
+    place = _ranks([paid, np.where(paid, served, 0), level, rank])
+    return np.argsort(place[own], kind="stable")
+
+
+def _ranks(keys: Sequence[Floats | Ints | Bools]) -> Ints:
+    """(n,) the place of each row, sorted by the first key, then the next, then by rows."""
+    n = len(keys[0])
+    place = np.empty(n, np.int64)
+    place[np.lexsort([np.arange(n), *reversed(keys)])] = np.arange(n)
+    return place

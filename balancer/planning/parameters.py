@@ -57,10 +57,11 @@ class PlanningParameters(BaseModel):
         Size of the samples, for all unmet goals together.
     sampled_cells
         Worst cells of a goal around which its sample is taken.
-    reserved_scorings, reserved_checks, reserved_actions
+    reserved_scorings, reserved_checks, reserved_actions, reserved_sums, reserved_share
         Time kept free, if it is limited, to order and explain the steps: as long as scoring the
         whole cluster this many times, or checking whether actions are safe so many times, of up to
-        twice so many actions; the longer of both, but at most half of the limit.
+        twice so many actions, whichever is longer, and adding up what all brokers carry so many
+        times; but at most this share of the limit.
     relaxed_room
         Share by which a limit that replaces an infeasible one is above the least feasible
         one. With none, hardly any move keeps it.
@@ -95,6 +96,8 @@ class PlanningParameters(BaseModel):
     reserved_scorings: float = Field(default=100.0, ge=0, le=1e6)
     reserved_checks: float = Field(default=200.0, ge=0, le=1e6)
     reserved_actions: int = Field(default=500, ge=1, le=10**6)
+    reserved_sums: float = Field(default=80.0, ge=0, le=1e6)
+    reserved_share: float = Field(default=0.6, ge=0, lt=1)
     relaxed_room: float = Field(default=0.05, ge=0, le=MOST_RELAXED_ROOM)
     sized_numbers: Count = 24
     sized_choices: Count = 12

@@ -14,6 +14,8 @@ from balancer.search.candidates import Candidates
 from balancer.search.safety import Safety
 from balancer.search.scorer import Scorer
 from balancer.search.sequential_transition import SequentialTransition
+from cluster_model.columns import COUNT, Column
+from cluster_model.scopes import BROKER
 
 _REPEATED = 3
 
@@ -21,8 +23,9 @@ _REPEATED = 3
 def reserve(problem: Problem, parameters: PlanningParameters) -> float:
     """Seconds that it may take to order and explain the steps.
 
-    Scoring the whole cluster is what takes long on large clusters; on smaller ones it is to check
-    again and again which steps are safe.
+    Scoring the whole cluster is what takes long with many goals on large clusters, on smaller
+    ones it is to check again and again which steps are safe, and with few goals to add up what
+    brokers carry.
 
     Parameters
     ----------
@@ -41,7 +44,9 @@ def reserve(problem: Problem, parameters: PlanningParameters) -> float:
     safety.safe(SequentialTransition(problem.cluster, batch))
     scoring = _least_seconds(lambda: Scorer(problem.cluster, goals))
     check = _least_seconds(lambda: safety.safe(SequentialTransition(problem.cluster, batch)))
-    return max(parameters.reserved_scorings * scoring, parameters.reserved_checks * check)
+    adding = _least_seconds(lambda: problem.start.recompute(BROKER, Column(COUNT)))
+    most_steps = max(parameters.reserved_scorings * scoring, parameters.reserved_checks * check)
+    return most_steps + parameters.reserved_sums * adding
 
 
 def _least_seconds(work: Callable[[], object]) -> float:

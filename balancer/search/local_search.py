@@ -537,10 +537,10 @@ class Search:
         return self._commit_harmless(batch, None, movement_cost(self.scorer.placement, batch))
 
     def _commit_harmless(self, batch: Batch, partner: Batch | None, priority: Floats) -> int:
-        """Carry out the actions that remain harmless, best first, until none is left."""
+        """Carry out the actions that remain harmless, best first, until none or no time is left."""
         done = 0
-        while len(batch):
-            ok = self.scorer.harmless_rows(batch, partner)
+        while len(batch) and not self.spent():
+            ok = self.scorer.harmless_rows(batch, partner, self.spent)
             batch, priority = batch[ok], priority[ok]
             partner = partner[ok] if partner is not None else None
             rows = self._disjoint(batch, partner, priority)
@@ -573,6 +573,8 @@ class Search:
 
     def _exchange_home(self, start: Placement) -> int:
         """If replica r came to broker B and q left B for C: r goes to C instead, q stays."""
+        if self.spent():
+            return 0
         placement = self.scorer.placement
         home = self._homeward(start)
         home = home[home.kind == MOVE]

@@ -409,11 +409,16 @@ class Scorer:
                 ok &= ~self.diff(i, transition)[1]
         return ok
 
-    def harmless_rows(self, batch: Batch, partner: Batch | None) -> Ints:
-        """Rows of actions that make no cell less content; the strictest goals are checked first."""
+    def harmless_rows(self, batch: Batch, partner: Batch | None, ended: Callable[[], bool]) -> Ints:
+        """Rows of actions that make no cell less content; the strictest goals are checked first.
+
+        Rows that are not looked at before the work has `ended` are left out.
+        """
         bundles = sorted(self._bundles, key=lambda b: (b.scope.of_partitions, -len(b.members)))
         found, size = [], self.parameters.chunk
         for start in range(0, len(batch), size):
+            if ended():
+                break
             rows = np.arange(start, min(start + size, len(batch)))
             for bundle in bundles:
                 mates = None if partner is None else partner[rows]

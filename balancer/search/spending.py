@@ -135,9 +135,8 @@ class Spending:
         Of two limits the one that the mean replica uses up first counts.
         """
         moves, cost = self.added(batch)
-        mean = float(cost_at(self._start, *_leaders(self._start)).mean()) or 1.0
-        few = self.moves * mean <= self.cost
-        spent = moves if few else cost / mean
+        few = moves_bind(self._start, self.moves, self.cost)
+        spent = moves if few else cost / _mean_cost(self._start)
         return np.maximum(spent, 0.0) + 0.01
 
     def added(self, batch: Batch) -> tuple[Floats, Floats]:
@@ -266,6 +265,15 @@ class Spending:
             np.bincount(row, minlength=n).astype(np.float64),
             np.bincount(row, price, n).astype(np.float64),
         )
+
+
+def moves_bind(start: Placement, moves: float, cost: float) -> bool:
+    """Whether a limit on moves allows fewer copies of the mean replica than a limit on cost."""
+    return moves * _mean_cost(start) <= cost
+
+
+def _mean_cost(start: Placement) -> float:
+    return float(cost_at(start, *_leaders(start)).mean()) or 1.0
 
 
 def _leaders(placement: Placement) -> tuple[Ints, Bools, Ints]:

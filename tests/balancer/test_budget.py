@@ -24,7 +24,7 @@ from balancer.verification.checker import check_plan
 from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
 from cluster_model.snapshot import Floats, Ints
-from goals import load_goals
+from goals import UsageDistribution, load_goals
 
 UNLIMITED = Budget(moves=10**6, cost=1e16, moves_per_broker=10**6, moves_per_rack=10**6)
 
@@ -301,3 +301,20 @@ def test_with_the_limit_used_up_only_what_has_moved_moves_again() -> None:
     moved = drawn.partition[drawn.kind == MOVE]
     assert len(moved)
     assert set(moved.tolist()) <= {7, 11, 13}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_half_of_a_plan_within_limits_does_most_of_what_a_plan_for_half_does(seed: int) -> None:
+    s = synthetic_snapshot(brokers=20, partitions=1000, replication_factor=1, skew=3.0, seed=seed)
+    goals = [UsageDistribution(resource="network_in")]
+    load, broker = s.leader_load[:, s.resource("network_in")], s.replica_broker.copy()
+
+    def fullest(broker: Ints) -> float:
+        return float(np.bincount(broker, load, s.n_brokers).max())
+
+    plan = Balancer(goals, budget=Budget(moves=100)).propose(s)
+    rows = plan.rows
+    broker[rows.partition[:50]] = rows.target[:50]
+    for_half = Balancer(goals, budget=Budget(moves=50)).propose(s).final_snapshot()
+    start, best = fullest(s.replica_broker), fullest(for_half.replica_broker)
+    assert start - fullest(broker) > 0.75 * (start - best)
