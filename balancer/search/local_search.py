@@ -73,7 +73,8 @@ class Search:
         #: safe steps of tiers that were annealed: they lead near where the search ends
         self.known: list[Batch] = []
         # tiers that were annealed, which is done once
-        self._annealed: set[int] = set()
+        #: numbers of tiers that are not annealed, or not again
+        self.annealed: set[int] = set()
         # whether the last round carried out many of its candidates, and how rounds have grown
         self._fruitful, self._growth = False, 1
         # penalty of each tier before it was first served
@@ -96,8 +97,13 @@ class Search:
         tiers = self.stages
         for _ in range(self.parameters.passes):
             helped = [self._improve(number, tier) for number, tier in tiers]
-            if not any(helped) or all(self._met(tier) for _, tier in tiers):
+            if not any(helped) or self.met:
                 break
+
+    @property
+    def met(self) -> bool:
+        """Whether all goals that are served are met."""
+        return all(self._met(tier) for _, tier in self.stages)
 
     def _improve(self, number: int, tier: Tier) -> bool:
         """Serve a tier; if it gains almost nothing, undo the changes and return False."""
@@ -127,9 +133,9 @@ class Search:
     def _anneal(self, number: int, tier: Tier) -> None:
         """Serve a tier by annealing, once, if its costs add up and there are no limits on moves."""
         limited = self.spending is not None or self.hopeless is not None
-        if limited or number in self._annealed or self.spent():
+        if limited or number in self.annealed or self.spent():
             return
-        self._annealed.add(number)
+        self.annealed.add(number)
         later = len(self.scorer.tiers[: self.serve]) - number
         done = anneal(self.scorer, self.rules, number, self.seed, self.deadline.within(1 / later))
         if done:

@@ -146,14 +146,15 @@ class LocalSearch(SearchParameters):
         begin: tuple[Placement, list[Floats]],
         sorts: bool,
     ) -> Search:
-        """The search of a small cluster, after trying more ways to meet goals and to copy less.
+        """The search after it has started again where it ended, until it finds nothing more.
 
-        A search from where it ends, as a plan for the result makes it, is to find nothing more.
+        So a plan for the result finds nothing either. On small clusters, more ways to meet goals
+        and to copy less are tried too.
         """
-        scorer = search.scorer
+        scorer, small = search.scorer, self._small(search.scorer)
         _polish(search, begin)
-        for _ in range(self.second_searches if self._small(scorer) else 0):
-            if search.exhausted:
+        for _ in range(self.second_searches):
+            if search.exhausted or (search.met and not small):
                 break
             end = scorer.mark()
             if sorts:
@@ -161,6 +162,8 @@ class LocalSearch(SearchParameters):
             began = scorer.mark()
             other = fresh()
             other.actions, other.known = search.actions, [*search.known]
+            if not small:
+                other.annealed = search.annealed
             other.run()
             while meet_more(other, began[0]):
                 other.run()
