@@ -318,3 +318,29 @@ def test_half_of_a_plan_within_limits_does_most_of_what_a_plan_for_half_does(see
     for_half = Balancer(goals, budget=Budget(moves=50)).propose(s).final_snapshot()
     start, best = fullest(s.replica_broker), fullest(for_half.replica_broker)
     assert start - fullest(broker) > 0.75 * (start - best)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("limit", [None, 20])
+def test_the_first_moves_of_a_plan_relieve_the_fullest_broker(seed: int, limit: int | None) -> None:
+    s = single_copies(seed)
+    load, where = s.leader_load[:, s.resource("network_in")], s.replica_broker.copy()
+    goal = {"goal": "UsageDistribution", "resource": "network_in", "tier": 1, "upper_only": True}
+    plan = Balancer({"goals": [goal]}, budget=Budget(moves=limit)).propose(s)
+    rows, few = plan.rows, 10
+    assert len(rows.kind) >= 2 * few
+    where[rows.partition[:few]] = rows.target[:few]
+    start = fullest(s.replica_broker, load, s.n_brokers)
+    best = greedy(s.replica_broker, load, s.n_brokers, few)
+    reached = fullest(where, load, s.n_brokers)
+    # without a limit on moves, what bytes buy counts
+    assert start - reached > (0.9 if limit else 0.75) * (start - best)
+
+
+@pytest.mark.parametrize("moves", [15, None])
+def test_most_transfers_of_leadership_come_before_the_first_move(moves: int | None) -> None:
+    s = synthetic_snapshot(brokers=12, partitions=600, racks=4, seed=1)
+    kind = Balancer("default", budget=Budget(moves=moves)).propose(s).rows.kind
+    transfers, moved = kind.count("leadership"), kind.index("move")
+    assert transfers > 30
+    assert kind[:moved].count("leadership") > 0.5 * transfers

@@ -47,7 +47,7 @@ def feasible() -> Snapshot:
 
 
 def improved(snapshot: Snapshot, rounds: int, **budget: Any) -> Plan:
-    strategy = LocalSearch(improvement_rounds=rounds)
+    strategy = LocalSearch(improvement_rounds=rounds, second_searches=0)
     plan = Balancer("default", strategy=strategy, budget=Budget(**budget)).propose(snapshot)
     report = check_plan(snapshot, plan.document())
     assert report.ok, [str(f) for f in (*report.violations, *report.mismatches)]

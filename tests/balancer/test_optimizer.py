@@ -354,3 +354,14 @@ def test_what_no_goal_needs_returns_to_a_broker_that_receives_nothing() -> None:
     )
     assert search.reduce(resolved.start) == 1
     assert placement.brokers.tolist() == [[0], [1]]
+
+
+@pytest.mark.parametrize("seed", [12, 32])
+def test_nothing_is_proposed_on_the_result_where_limits_are_infeasible(seed: int) -> None:
+    """Of more than 50 replicas; the first had proposed 12, 4 and 0 actions more, the second 1."""
+    s = synthetic_snapshot(
+        brokers=10, partitions=120, seed=seed, utilization=0.8, heterogeneity=0.6
+    )
+    plan = Balancer("default").propose(s)
+    assert not all(result.met_after for result in plan.goal_results)
+    assert not len(Balancer("default").propose(plan.final_snapshot()))
