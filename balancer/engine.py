@@ -227,7 +227,7 @@ class Balancer:
         left = budget = self.budget.in_unit(cost_unit(snapshot))
         if left.seconds is not None:
             most = self.planning.reserved_share * left.seconds
-            kept = min(reserve(problem, self.planning), most)
+            kept = min(reserve(problem, self.planning, left.limits_moves), most)
             seconds = max(left.seconds - kept - (time.monotonic() - started), 1e-3)
             left = left.model_copy(update={"seconds": seconds})
         origin = problem.cluster.placement.copy()

@@ -87,7 +87,7 @@ class BlockedActions:
             _judge(end, number, batch, gain, self._impossible, tally)
         text = _found(tally, len(allowed), complete)
         if tally.free:
-            return text, "plan again after this plan"
+            return text, "plan with a limit of time, which the search uses to try more"
         other = _Tally()
         if self._restricted:
             barred, _ = self._near(i, cells, allowed=False)

@@ -227,29 +227,101 @@ class _PartialOrder:
     def run(self) -> None:
         """Run passes of safe actions until no action is left that is safe.
 
-        Each pass takes the first open action of every partition, most urgent first, and
-        keeps those that are safe once all before them are done.
+        Groups come first, each as a whole; of those that are never safe as a whole, each action
+        is then taken separately.
         """
-        idle, slots = 0, self.placement.slots
-        while len(self.batch) and idle <= 2 * slots:
-            ready = np.flatnonzero(~self._waiting(patient=idle <= slots))
+        if (self.group >= 0).any():
+            self._run_groups()
+        self.group[:] = -1
+        patient = True
+        while len(self.batch):
+            done = self._pass(patient)
+            self._drop(done)
+            if not len(done) and not patient:
+                break
+            patient = len(done) > 0
+
+    def _run_groups(self) -> None:
+        """Run passes that take the first open action of every partition, groups as a whole."""
+        idle = 0
+        while len(self.batch) and idle <= self.placement.slots:
+            ready = np.flatnonzero(~self._waiting(self.batch, patient=True))
             first = ready[first_of(self.batch.partition[ready])]
-            if idle > slots:
-                self.group[:] = -1
-            turn, series = self._one_by_one(first[self._whole(first)])
-            if len(turn):
-                self._go(self.batch[turn], self.group[turn], series)
-            idle = 0 if len(turn) else idle + 1
+            done, series = self._one_by_one(first[self._whole(first)])
+            if len(done):
+                self._go(self.batch[done], self.group[done], series)
+            idle = 0 if len(done) else idle + 1
             # try another action of each partition
-            tried = np.zeros(len(self.batch), np.bool_)
-            tried[first] = True
-            late = tried.copy()
-            late[turn] = False
-            self.batch = Batch.concatenate([self.batch[~tried], self.batch[late]])
-            self.group = np.concatenate([self.group[~tried], self.group[late]])
-            if self.progress is not None:
-                done = sum(len(steps.batch) for steps in self.passes)
-                self.progress(done, done + len(self.batch))
+            late = np.zeros(len(self.batch), np.bool_)
+            late[first] = True
+            rest = ~late
+            late[done] = False
+            self.batch = Batch.concatenate([self.batch[rest], self.batch[late]])
+            self.group = np.concatenate([self.group[rest], self.group[late]])
+            self._report(len(self.batch))
+
+    def _report(self, left: int) -> None:
+        if self.progress is not None:
+            done = sum(len(steps.batch) for steps in self.passes)
+            self.progress(done, done + left)
+
+    def _pass(self, patient: bool) -> Ints:
+        """Carry out what is safe of the most urgent action of each partition, and what follows.
+
+        The most urgent part of these is done first. Then the next actions of its partitions take
+        their place among the rest, and so do actions that have become safe, unless many wait.
+        Returns the rows that were done.
+        """
+        partition, own = self.batch.partition, self.parameters
+        rows, urgency = self._urgent(np.arange(len(partition)), patient)
+        whole = len(rows) == len(partition)
+        part = len(rows) if whole else max(own.least_ordered, len(rows) // own.ordered_parts)
+        done, finished = np.zeros(len(partition), np.bool_), [rows[:0]]
+        while len(rows):
+            free = int(np.searchsorted(urgency, 0.0))
+            size = max(free, part)
+            now, rows, urgency = rows[:size], rows[size:], urgency[size:]
+            now, series = self._in_turn(now)
+            if not len(now):
+                continue
+            self._go(self.batch[now], series=series)
+            done[now] = True
+            finished.append(now)
+            self._report(int(np.count_nonzero(~done)))
+            inside = np.zeros(self.placement.snapshot.n_partitions, np.bool_)
+            inside[partition[rows]] = True
+            waiting = np.flatnonzero(~done & ~inside[partition])
+            if len(waiting) > max(part // 2, 4 * own.least_ordered):
+                inside[:] = False
+                inside[partition[now]] = True
+                waiting = waiting[inside[partition[waiting]]]
+            if not len(waiting):
+                continue
+            follow, more = self._urgent(waiting, patient)
+            at = np.searchsorted(urgency, more)
+            rows, urgency = np.insert(rows, at, follow), np.insert(urgency, at, more)
+        return np.concatenate(finished)
+
+    def _urgent(self, rows: Ints, patient: bool) -> tuple[Ints, Floats]:
+        """The most urgent action of each partition that is safe by itself; how urgent each is.
+
+        The rows contain everything that is open of their partitions.
+        """
+        rows = rows[~self._waiting(self.batch[rows], patient)]
+        rows = rows[self.safety.safe(Transition(self.scorer.cluster, self.batch[rows]))]
+        order, urgency = _urgency(self.scorer, self.batch[rows], None, self.per_move)
+        best = first_of(self.batch.partition[rows[order]])
+        return rows[order[best]], urgency[best]
+
+    def _in_turn(self, rows: Ints) -> tuple[Ints, SequentialTransition]:
+        """The rows that are safe one after the other, and their transition."""
+        while True:
+            unit = self._unit(rows)
+            series = SequentialTransition(self.scorer.cluster, self.batch[rows], unit=unit)
+            keep = self.safety.safe(series)
+            if keep.all():
+                return rows, series
+            rows = rows[keep if unit is None else keep[unit]]
 
     def _whole(self, rows: Ints) -> Bools:
         """(C,) whether the rows contain everything left of the group of each row."""
@@ -270,27 +342,21 @@ class _PartialOrder:
         unit = self._unit(rows)
         keep = self.safety.safe(Transition(cluster, self.batch[rows], unit=unit))
         rows = rows[keep if unit is None else keep[unit]]
-        rows = rows[_urgency(self.scorer, self.batch[rows], self._unit(rows), self.per_move)]
-        while True:
-            unit = self._unit(rows)
-            series = SequentialTransition(cluster, self.batch[rows], unit=unit)
-            keep = self.safety.safe(series)
-            if keep.all():
-                return rows, series
-            rows = rows[keep if unit is None else keep[unit]]
+        order, _ = _urgency(self.scorer, self.batch[rows], self._unit(rows), self.per_move)
+        return self._in_turn(rows[order])
 
     def _unit(self, rows: Ints) -> Ints | None:
         """(C,) numbers of the groups in the order of their rows; None if all are single."""
         return _consecutive(self.group[rows])
 
-    def _waiting(self, patient: bool) -> Bools:
-        """(C,) whether an action has to come after another of its partition.
+    def _waiting(self, batch: Batch, patient: bool) -> Bools:
+        """(C,) whether an action has to come after another of its partition, of these.
 
         A replica is not elected on a broker before it has moved there. A leader with a
         pending transfer moves after it, as a follower; without `patient` it may move before,
         but not to a broker that may not lead.
         """
-        placement, batch = self.placement, self.batch
+        placement = self.placement
         at = batch.partition * placement.slots + batch.slot
         elects, moves = batch.kind == LEAD, batch.kind == MOVE
         coming = elects & np.isin(at, at[moves])
@@ -449,7 +515,7 @@ class _PartialOrder:
         self.batch = steps_between(self.placement, final)
         self.group, patient = np.full(len(self.batch), -1), True
         while len(self.batch):
-            ready = np.flatnonzero(~self._waiting(patient))
+            ready = np.flatnonzero(~self._waiting(self.batch, patient))
             safe = self.safety.safe(Transition(self.scorer.cluster, self.batch[ready]))
             turn = ready[safe]
             turn, series = self._one_by_one(turn[first_of(self.batch.partition[turn])])
@@ -476,7 +542,7 @@ class _PartialOrder:
 
         What makes room for the largest of a cycle is the smaller ones.
         """
-        batch = self.batch[~self._waiting(patient=False)]
+        batch = self.batch[~self._waiting(self.batch, patient=False)]
         lacks = self.safety.shortage(Transition(self.scorer.cluster, batch))
         keys: list[int] = self._keys(batch)[
             np.lexsort((-movement_cost(self.placement, batch), lacks))
@@ -570,12 +636,15 @@ def _numbered(group: Ints) -> Ints:
     return numbers
 
 
-def _urgency(scorer: Scorer, batch: Batch, unit: Ints | None, per_move: bool) -> Ints:
-    """Order of a batch: what costs nothing first, then what relieves the least content cells.
+def _urgency(
+    scorer: Scorer, batch: Batch, unit: Ints | None, per_move: bool
+) -> tuple[Ints, Floats]:
+    """Order of a batch, and a number for each row in this order that never falls.
 
-    Each action serves the first tier that it changes for the better; those that serve the same
-    one come by the contentment of the worst cell that they touch at their turn, least first, and
-    among equals most benefit per byte, or per move, first. Actions that only make others possible
+    What helps and costs nothing comes first; it has the number -1. Every other action serves
+    the first tier that it changes for the better: its number is the tier's place, and as a
+    fraction the contentment of the worst cell that it touches at its turn, by halves. Among
+    equals most benefit per byte, or per move, comes first. Actions that only make others possible
     come last. Where contentment is a cost that adds up, only the benefit counts.
     """
     transition = Transition(scorer.cluster, batch, unit=unit)
@@ -596,8 +665,10 @@ def _urgency(scorer: Scorer, batch: Batch, unit: Ints | None, per_move: bool) ->
         if len(at) and all(scorer.goals[i].aggregate == "min" for i in tier.goals):
             np.minimum.at(level, own[at], scorer.severity(tier, batch[at])[0])
     paid = (np.bincount(own, copies, n) > 0) | (served >= tiers)
-    place = _ranks([paid, np.where(paid, served, 0), level, rank])
-    return np.argsort(place[own], kind="stable")
+    urgency = np.where(paid, served + level / 2, -1.0)
+    place = _ranks([urgency, level, rank])
+    order = np.argsort(place[own], kind="stable")
+    return order, urgency[own[order]]
 
 
 def _ranks(keys: Sequence[Floats | Ints | Bools]) -> Ints:

@@ -60,8 +60,11 @@ class PlanningParameters(BaseModel):
     reserved_scorings, reserved_checks, reserved_actions, reserved_sums, reserved_share
         Time kept free, if it is limited, to order and explain the steps: as long as scoring the
         whole cluster this many times, or checking whether actions are safe so many times, of up to
-        twice so many actions, whichever is longer, and adding up what all brokers carry so many
-        times; but at most this share of the limit.
+        twice so many actions, whichever is longer (half of it where moves or cost are limited), and
+        adding up what all brokers carry so many times; but at most this share of the limit.
+    ordered_parts, least_ordered
+        Safe steps are carried out in so many parts, each of at least so many; after each part,
+        the next steps of its partitions take their place among the rest.
     relaxed_room
         Share by which a limit that replaces an infeasible one is above the least feasible
         one. With none, hardly any move keeps it.
@@ -98,6 +101,8 @@ class PlanningParameters(BaseModel):
     reserved_actions: int = Field(default=500, ge=1, le=10**6)
     reserved_sums: float = Field(default=80.0, ge=0, le=1e6)
     reserved_share: float = Field(default=0.6, ge=0, lt=1)
+    ordered_parts: int = Field(default=16, ge=1, le=10**9)
+    least_ordered: int = Field(default=32, ge=1, le=10**9)
     relaxed_room: float = Field(default=0.05, ge=0, le=MOST_RELAXED_ROOM)
     sized_numbers: Count = 24
     sized_choices: Count = 12

@@ -20,7 +20,7 @@ from cluster_model.scopes import BROKER
 _REPEATED = 3
 
 
-def reserve(problem: Problem, parameters: PlanningParameters) -> float:
+def reserve(problem: Problem, parameters: PlanningParameters, few: bool) -> float:
     """Seconds that it may take to order and explain the steps.
 
     Scoring the whole cluster is what takes long with many goals on large clusters, on smaller
@@ -33,6 +33,8 @@ def reserve(problem: Problem, parameters: PlanningParameters) -> float:
         The problem that the search is to solve.
     parameters
         How many scorings and checks to allow for.
+    few
+        Whether the plan is short, because moves are limited: then half of them.
     """
     goals = [*problem.goals, *problem.vetoes]
     scorer = Scorer(problem.cluster, goals)
@@ -46,7 +48,7 @@ def reserve(problem: Problem, parameters: PlanningParameters) -> float:
     check = _least_seconds(lambda: safety.safe(SequentialTransition(problem.cluster, batch)))
     adding = _least_seconds(lambda: problem.start.recompute(BROKER, Column(COUNT)))
     most_steps = max(parameters.reserved_scorings * scoring, parameters.reserved_checks * check)
-    return most_steps + parameters.reserved_sums * adding
+    return most_steps * (0.5 if few else 1.0) + parameters.reserved_sums * adding
 
 
 def _least_seconds(work: Callable[[], object]) -> float:

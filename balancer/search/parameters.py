@@ -144,8 +144,8 @@ class SearchParameters(BaseModel):
     explored_steps
         Steps from each of these placements that are considered, on average.
     second_searches
-        On such clusters, and on others where goals are unmet, the search starts again where it has
-        ended, at most this many times, until it finds nothing more.
+        On such clusters, the search starts again where it has ended, at most this many times,
+        until it finds nothing more; on others, where goals are unmet, a quarter as many times.
     improvement_rounds
         Rounds that disturb the worst cells and repair, once no action helps any more; 0 for none,
         or, if the time is limited and the moves are not, for as many as the time allows.

@@ -153,7 +153,7 @@ class LocalSearch(SearchParameters):
         """
         scorer, small = search.scorer, self._small(search.scorer)
         _polish(search, begin)
-        for _ in range(self.second_searches):
+        for _ in range(self.second_searches if small else self.second_searches // 4):
             if search.exhausted or (search.met and not small):
                 break
             end = scorer.mark()

@@ -291,7 +291,7 @@ def _looked(plan: PlanDocument, hard: bool) -> list[tuple[str, str]]:
         (
             rf"{some}, and nothing stops ([\d,]+ of them|it|them), such as {_ACTION}; the search "
             rf"ended without (it|them)(; what stops the rest: {stopped})?",
-            "plan again after this plan",
+            "plan with a limit of time, which the search uses to try more",
         ),
         (f"{limited}{all_}({more})?", _MORE),
         (f"{free}({none}|{all_}){more}", "allow more destinations, or more to be moved"),

@@ -20,8 +20,9 @@ from balancer.problem.resolution import resolve
 from balancer.search.scorer import Scorer
 from balancer.verification.checker import check_plan
 from benchmarks.tight import GivenTarget, balanced, exchange
-from cluster_model import Snapshot
+from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.placement import MOVE, Batch
+from cluster_model.snapshot import BrokerState
 from goals import Cluster, RackAwareness, ResourceCapacity, load_goals
 
 seeds = st.integers(0, 10_000)
@@ -297,3 +298,14 @@ def test_the_checker_accepts_what_a_broker_held_and_no_more(fill: float) -> None
     report = check_plan(changed, plan.document())
     over = [v for v in report.violations if v.kind == "over capacity"]
     assert bool(over) == (fill > 1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_offline_replicas_are_healed_in_the_first_half_of_a_plan(seed: int) -> None:
+    """Also where their partition has another action, which balances only."""
+    s = synthetic_snapshot(brokers=20, partitions=600, dead_brokers=1, seed=seed)
+    rows = Balancer("default").propose(s).rows
+    dead = np.append(s.broker_state == BrokerState.DEAD, False)
+    healed = np.flatnonzero(dead[rows.source])
+    assert len(healed) > 30
+    assert healed.max() < len(rows.kind) / 2
