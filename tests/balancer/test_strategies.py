@@ -519,3 +519,16 @@ def test_every_name_of_the_package_is_loaded_when_it_is_used() -> None:
     assert set(balancer.__all__) <= set(dir(balancer))
     with pytest.raises(AttributeError, match="no attribute 'Unknown'"):
         balancer.Unknown  # noqa: B018
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_milp_within_a_limit_on_moves_ends_at_its_own_bound(seed: int) -> None:
+    s = synthetic_snapshot(brokers=12, partitions=300, replication_factor=1, skew=3.0, seed=seed)
+    goals = [UsageDistribution(resource="network_in")]
+    strategy = Milp(resource="network_in", rounds=50)
+    plan = Balancer(goals, budget=Budget(moves=30), strategy=strategy).propose(s)
+    found = plan.allocation
+    assert found is not None
+    assert plan.summary.replica_moves == 30
+    assert found.distance_before > 2 * found.distance_after
+    assert found.distance_after <= 1.02 * found.distance_bound
