@@ -34,7 +34,7 @@ def reserve(problem: Problem, parameters: PlanningParameters, few: bool) -> floa
     parameters
         How many scorings and checks to allow for.
     few
-        Whether the plan is short, because moves are limited: then half of them.
+        Whether moves or cost are limited: the plan is then short, and half of that time is enough.
     """
     goals = [*problem.goals, *problem.vetoes]
     scorer = Scorer(problem.cluster, goals)
