@@ -72,8 +72,7 @@ class Search:
         self._kept_below = 0.0
         #: safe steps of tiers that were annealed: they lead near where the search ends
         self.known: list[Batch] = []
-        # tiers that were annealed, which is done once
-        #: numbers of tiers that are not annealed, or not again
+        #: numbers of the tiers that were annealed, which is done once
         self.annealed: set[int] = set()
         # whether the last round carried out many of its candidates, and how rounds have grown
         self._fruitful, self._growth = False, 1

@@ -146,9 +146,9 @@ class LocalSearch(SearchParameters):
         begin: tuple[Placement, list[Floats]],
         sorts: bool,
     ) -> Search:
-        """The search after it has started again where it ended, until it finds nothing more.
+        """The search after a few more, each of which starts where the one before it ended.
 
-        So a plan for the result finds nothing either. On small clusters, more ways to meet goals
+        So a plan for the result hardly ever finds more. On small clusters, more ways to meet goals
         and to copy less are tried too.
         """
         scorer, small = search.scorer, self._small(search.scorer)
