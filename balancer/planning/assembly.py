@@ -187,7 +187,9 @@ def assemble(
         summary=summary,
         columns=columns(initial.cluster, origin, ended, rules),
         goal_results=results,
-        unmet=tuple(unmet(problem, end, exhausted, left_out, origin, parameters, beyond)),
+        unmet=tuple(
+            unmet(problem, end, exhausted, left_out, origin, parameters, beyond, proposal.longer)
+        ),
         unreached={} if beyond is None else beyond.difference(ended),
         rows=rows,
         demoted=tuple(start.snapshot.broker_ids[rows.demoted & ~rules.draining].tolist()),

@@ -62,12 +62,19 @@ class BlockedActions:
         Numbers of the goals that no placement meets.
     parameters
         How many actions to examine; the size of samples is that for one goal.
+    longer
+        The remedy where nothing stops an action that would help.
     """
 
     def __init__(
-        self, end: PlanEnd, impossible: Sequence[int], parameters: PlanningParameters
+        self,
+        end: PlanEnd,
+        impossible: Sequence[int],
+        parameters: PlanningParameters,
+        longer: str = "",
     ) -> None:
         self._end, self._impossible, self._parameters = end, impossible, parameters
+        self._longer = longer
 
     def reason(self, i: int, cells: Ints) -> tuple[str, str]:
         """Whether single actions help a goal, what stops them, and a remedy.
@@ -87,7 +94,7 @@ class BlockedActions:
             _judge(end, number, batch, gain, self._impossible, tally)
         text = _found(tally, len(allowed), complete)
         if tally.free:
-            return text, "plan with a limit of time, which the search uses to try more"
+            return text, self._longer
         other = _Tally()
         if self._restricted:
             barred, _ = self._near(i, cells, allowed=False)

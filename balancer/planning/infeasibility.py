@@ -36,6 +36,7 @@ def unmet(
     origin: Cluster,
     parameters: PlanningParameters | None = None,
     unreached: Unreached | None = None,
+    longer: str = "",
 ) -> list[Unmet]:
     """The goals a plan does not reach, and why.
 
@@ -56,6 +57,8 @@ def unmet(
         How many actions to examine; None for the defaults.
     unreached
         A placement that meets more, but has no safe order; None if none is known.
+    longer
+        What makes the strategy try more; empty if unknown.
     """
     parameters, proofs = parameters or PlanningParameters(), dict[int, list[Infeasibility]]()
     goals = [problem.as_configured(used) for used in problem.goals]
@@ -67,7 +70,7 @@ def unmet(
     impossible = [i for i, found in proofs.items() if found]
     share = parameters.sampled_actions // max(1, len(proofs) - len(impossible))
     parameters = parameters.model_copy(update={"sampled_actions": max(1, share)})
-    blocked = BlockedActions(end, impossible, parameters)
+    blocked = BlockedActions(end, impossible, parameters, longer)
     return [
         one
         for i, found in proofs.items()

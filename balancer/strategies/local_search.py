@@ -134,7 +134,21 @@ class LocalSearch(SearchParameters):
             exhausted=exhausted,
             known=Batch.concatenate(search.known) if search.known else None,
             unreached=None if exhausted or grows else out_of_reach(search, begin[0]),
+            longer="" if grows else self._longer(limits),
         )
+
+    def _longer(self, limits: Budget) -> str:
+        """What makes the search try more than it did."""
+        if limits.limits_moves:
+            return (
+                "plan with a limit of time and none on what is moved: the search then uses the "
+                "time to try more"
+            )
+        if self.improvement_rounds:
+            return "plan with more improvement_rounds"
+        if limits.seconds is None:
+            return "plan with a limit of time, which the search uses to try more"
+        return "plan with a longer limit of time, which the search uses to try more"
 
     def _small(self, scorer: Scorer) -> bool:
         return scorer.placement.snapshot.n_replicas <= self.perturbed_replicas

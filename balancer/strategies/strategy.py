@@ -53,6 +53,9 @@ class Proposal:
     unreached
         A placement that meets more hard goals, to which no safe steps were found; None if none
         is known. It has the slots of `placement`.
+    longer
+        What makes the strategy try more. It is the remedy of goals that single actions would
+        still help; empty if nothing is known to.
     """
 
     placement: Placement
@@ -63,6 +66,7 @@ class Proposal:
     exhausted: Literal["seconds", "budget", "stopped"] | None = None
     known: Batch | None = None
     unreached: Placement | None = None
+    longer: str = ""
 
     def improves(self, ended: Placement) -> bool | None:
         """Whether ending there is better than staying; None leaves it to the goals.

@@ -166,7 +166,7 @@ def _unproven(
         if entry.proven:
             yield "proven", f"unmet: {entry.goal}: proven True stated, no proof found"
         return
-    proven, accepted = _accepted_reasons(plan, hard, request, lost, found)
+    proven, accepted = _accepted_reasons(plan, entry, hard, request, lost, found)
     if entry.proven != proven:
         truth = "no replica is left to copy from" if proven else "no proof found"
         yield "proven", f"unmet: {entry.goal}: proven {entry.proven} stated, {truth}"
@@ -211,7 +211,12 @@ def _limits(plan: PlanDocument) -> list[str]:
 
 
 def _accepted_reasons(
-    plan: PlanDocument, hard: bool, request: StatedRequest, lost: Bools, found: UnmetGoal
+    plan: PlanDocument,
+    entry: Unmet,
+    hard: bool,
+    request: StatedRequest,
+    lost: Bools,
+    found: UnmetGoal,
 ) -> tuple[bool, list[tuple[str, str]]]:
     """Whether an unmet goal counts as proven; patterns of its reasons, with their remedies."""
     limits = _limits(plan)
@@ -251,7 +256,7 @@ def _accepted_reasons(
     waiting, warming = {p for p, _ in request.cold}, []
     if found.kind == "EligibleLeaders" and waiting.issuperset(cells.tolist()):
         warming = [_text(*_WARMING)]
-    looked = _looked(plan, hard)
+    looked = _looked(plan, hard, entry.remedy)
     if found.used is not None:
         configured, used = distinct(found.used.configured, found.used.used)
         text = (
@@ -264,7 +269,21 @@ def _accepted_reasons(
     return False, warming + looked
 
 
-def _looked(plan: PlanDocument, hard: bool) -> list[tuple[str, str]]:
+def _longer(plan: PlanDocument, remedy: str) -> str:
+    """The stated remedy if it can be that of the plan's strategy, which the plan does not name."""
+    budget = plan.budget
+    moves = any(limit is not None for name, limit in budget if name != "seconds")
+    needs = {
+        "plan with a limit of time, which": not moves and budget.seconds is None,
+        "plan with a longer limit of time, which": not moves and budget.seconds is not None,
+        "plan with a limit of time and none on what is moved": moves,
+        "plan with more improvement_rounds": not moves,
+    }
+    wrong = any(remedy.startswith(text) and not true for text, true in needs.items())
+    return "one that the limits of the plan allow" if wrong else remedy
+
+
+def _looked(plan: PlanDocument, hard: bool, remedy: str) -> list[tuple[str, str]]:
     """What may be said of the single actions at the end of a plan, with the remedies."""
     names = [str(g.get("name")) for g in plan.goals]
     names += _guards(plan)
@@ -291,7 +310,7 @@ def _looked(plan: PlanDocument, hard: bool) -> list[tuple[str, str]]:
         (
             rf"{some}, and nothing stops ([\d,]+ of them|it|them), such as {_ACTION}; the search "
             rf"ended without (it|them)(; what stops the rest: {stopped})?",
-            "plan with a limit of time, which the search uses to try more",
+            _longer(plan, remedy),
         ),
         (f"{limited}{all_}({more})?", _MORE),
         (f"{free}({none}|{all_}){more}", "allow more destinations, or more to be moved"),

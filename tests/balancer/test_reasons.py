@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from balancer_cases import by_hand
 
-from balancer import Balancer, Operation, Plan
+from balancer import Balancer, Budget, Operation, Plan
 from balancer.planning.parameters import PlanningParameters
+from balancer.problem.problem import Problem
+from balancer.strategies import ProgressCallback, Proposal
+from balancer.strategies.local_search import LocalSearch
 from balancer.verification.checker import check_plan
 from cluster_model import Snapshot
 from goals import (
@@ -164,3 +169,45 @@ def test_a_new_replica_is_tried_on_every_disk(held: float) -> None:
     assert check_plan(snapshot, plan.document()).ok
     assert [a.destination_disk for a in plan.actions] == (["/b"] if held == 500 else [])
     assert plan.ok or "can take one more within DiskCapacity" in plan.unmet[0].reason
+
+
+class EndsAtOnce(LocalSearch):
+    """A local search that misses every action."""
+
+    def propose(
+        self, problem: Problem, limits: Budget, seed: int, progress: ProgressCallback | None = None
+    ) -> Proposal:
+        found = super().propose(problem, limits, seed, progress)
+        return replace(found, placement=problem.start.copy(), exhausted=None)
+
+
+@pytest.mark.parametrize(
+    ("limits", "rounds", "remedy"),
+    [
+        ({}, 0, "plan with a limit of time, which the search uses to try more"),
+        ({"seconds": 5}, 2, "plan with more improvement_rounds"),
+        ({"seconds": 1}, 0, "plan with a longer limit of time, which the search uses to try more"),
+        (
+            {"seconds": 1, "moves": 9},
+            0,
+            "plan with a limit of time and none on what is moved: the search then uses the time to "
+            "try more",
+        ),
+    ],
+)
+def test_the_remedy_of_a_search_that_missed_actions_is_what_it_would_use(
+    limits: dict[str, Any], rounds: int, remedy: str
+) -> None:
+    snapshot = by_hand([(0,)] * 6 + [(1,)], brokers=2, load=[1.0] * 7, capacity=20.0)
+    strategy = EndsAtOnce(improvement_rounds=rounds)
+    goals = [UsageDistribution(resource="disk")]
+    plan = Balancer(goals, strategy=strategy, budget=Budget(**limits)).propose(snapshot)
+    (unmet,) = plan.unmet
+    assert "nothing stops" in unmet.reason
+    assert unmet.remedy == remedy
+    document = plan.document()
+    assert check_plan(snapshot, document).ok
+    other = "plan with a limit of time, which the search uses to try more"
+    stated = unmet.model_copy(update={"remedy": other})
+    found = check_plan(snapshot, document.model_copy(update={"unmet": (stated,)}))
+    assert found.ok == (not limits)
