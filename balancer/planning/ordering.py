@@ -216,6 +216,8 @@ class _PartialOrder:
         self.group = np.full(len(batch), -1) if group is None else group
         self.placement = scorer.placement
         self.safety = Safety(scorer)
+        hard = [any(scorer.goals[i].hard for i in tier.goals) for tier in scorer.tiers]
+        self.hard_tiers = hard.index(False) if False in hard else len(hard)
         self.start, self.final = self.placement.copy(), self._final()
         self.home = self.start.replica_broker
         self.direct = float(movement_cost(self.placement, batch).sum())
@@ -307,9 +309,19 @@ class _PartialOrder:
 
         The rows contain everything that is open of their partitions.
         """
-        rows = rows[~self._waiting(self.batch[rows], patient)]
-        rows = rows[self.safety.safe(Transition(self.scorer.cluster, self.batch[rows]))]
+        waits = self._waiting(self.batch[rows], patient)
+        able = ~(waits & self._waiting(self.batch[rows], patient=False))
+        rows, waits = rows[able], waits[able]
+        safe = self.safety.safe(Transition(self.scorer.cluster, self.batch[rows]))
+        rows, waits = rows[safe], waits[safe]
+        partition = self.batch.partition[rows]
+        # one that serves hard goals waits for a transfer only while that is safe
+        resigns = partition[self.batch.kind[rows] == LEAD]
+        able = ~(waits & np.isin(partition, resigns))
+        rows, waits = rows[able], waits[able]
         order, urgency = _urgency(self.scorer, self.batch[rows], None, self.per_move)
+        able = ~waits[order] | (urgency < self.hard_tiers)
+        order, urgency = order[able], urgency[able]
         best = first_of(self.batch.partition[rows[order]])
         return rows[order[best]], urgency[best]
 

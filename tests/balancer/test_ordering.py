@@ -129,6 +129,22 @@ def test_leadership_makes_room_without_a_copy() -> None:
     assert steps.cost.tolist() == [0.0, 1.0, 1.0, 0.0]
 
 
+def test_a_leader_repairs_its_rack_before_a_transfer_that_waits_for_room() -> None:
+    # broker 1 has no room to lead partition 0 before partition 1 has left it, which helps nothing
+    snapshot = by_hand(
+        [(0, 1), (1,)], brokers=4, racks=[0, 0, 1, 1], resource="network_out", load=[300.0, 700.0]
+    )
+    snapshot = replace(snapshot, follower_load=0.0 * snapshot.follower_load)
+    goals = [
+        {"goal": "RackAwareness"},
+        {"goal": "ResourceCapacity", "resource": "network_out", "threshold": 0.8},
+    ]
+    steps = ordered(snapshot, [(2, 1), (3, -1)], goals, leaders=[1, 0])
+    assert steps.left_out == 0
+    assert moved(steps) == [(0, 2), (1, 3), (0, 1)]
+    assert steps.leads.tolist() == [True, True, True]
+
+
 def test_a_detour_goes_where_there_is_room_for_it() -> None:
     snapshot = by_hand(
         [(0,), (1,), (2,), (3,)], brokers=4, load=[700.0, 600.0, 500.0, 100.0], capacity=1000.0

@@ -21,6 +21,7 @@ from consumer_groups import AutoscaleRun, Load, Written, living, margin
 from kafka_cases import python_environment, wait_for
 from real_kafka import KafkaCluster
 
+from balancer.autoscaling.packed import packed_consumer
 from cluster_model.kafka import admin_client
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -219,3 +220,18 @@ def test_consumers_read_on_while_their_controller_is_killed(
     written.check_balanced(load, at, rates, CAPACITY, WINDOW)
     assert len(written.processes) == 6
     assert not living(folder)
+
+
+@pytest.mark.parametrize("poll_ms", [0, 1, 100])
+def test_a_consumer_that_works_between_its_polls_gets_its_partitions(
+    kafka_cluster: KafkaCluster, topic: str, poll_ms: int
+) -> None:
+    group, deadline = f"{topic}-slow", time.monotonic() + 60.0
+    with packed_consumer(
+        [topic], group=group, name="a", bootstrap_servers=kafka_cluster.bootstrap
+    ) as consumer:
+        # longer than a join takes, which so ends between two polls
+        while len(consumer.assignment()) < len(LOW):
+            assert time.monotonic() < deadline, consumer.assignment()
+            consumer.poll(timeout_ms=poll_ms)
+            time.sleep(0.3)

@@ -20,6 +20,7 @@ from balancer.assignment.group.errors import GroupError
 from balancer.assignment.group.leader import Joined, MemberAssignment
 from balancer.assignment.group.messages import MemberReport, MemberTasks
 from metrics_reporter.clients import servers
+from metrics_reporter.group_joins import complete_joins
 
 log = logging.getLogger(__name__)
 
@@ -132,12 +133,13 @@ class Membership:
             )
         except kafka.errors.KafkaError as error:
             raise GroupError(f"group {configs.application_id}: {error}") from None
+        complete_joins(self._consumer, configs.session_timeout_ms / 1000)
         self._consumer.subscribe([configs.input_topic], listener=Listener())
         self._thread = threading.Thread(target=self._take_part, name="membership", daemon=True)
         self._thread.start()
 
     def _take_part(self) -> None:
-        """Poll until the end. A join that ends between two polls is begun again: so they wait."""
+        """Poll until the end."""
         from kafka.errors import KafkaError
 
         longest = self._configs.rebalance_timeout_ms

@@ -19,6 +19,7 @@ from balancer.autoscaling.packed.decisions import DecisionReader
 from balancer.autoscaling.packed.leader import Member, first_round
 from balancer.autoscaling.packed.membership import Membership, PackedSettings, leave_group
 from balancer.autoscaling.packed.message import by_topic
+from metrics_reporter.group_joins import complete_joins
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +117,7 @@ def packed_consumer(
         if not reader.wait(s.read_seconds):
             log.warning("no decision read in %g s", s.read_seconds)
         membership.consumer = consumer
+        complete_joins(consumer, consumer.config["session_timeout_ms"] / 1000)
         consumer.subscribe(list(topics))
         yield consumer
     finally:

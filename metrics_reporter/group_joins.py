@@ -1,0 +1,47 @@
+"""Completes each join of a group that kafka-python has begun, also one that ends between two polls.
+
+A consumer of kafka-python joins its group in the background, and learns of the end of a join only
+while it polls. An end between two polls is lost: the next poll joins again, so that a program that
+does other work between its polls may never get a partition; or, if it joined because partitions
+were added to a topic, it sends no heartbeats from then on and never joins again.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+
+def complete_joins(consumer: Any, session_seconds: float) -> None:
+    """Have the next poll of a consumer take what a join has brought in the meantime.
+
+    Parameters
+    ----------
+    consumer
+        A ``kafka.KafkaConsumer`` with a group, before its first poll.
+    session_seconds
+        What is older than a session is not taken: the group has gone on without this member.
+    """
+    coordinator = consumer._coordinator
+    join, complete = coordinator._do_join_and_sync_async, coordinator._on_join_complete_async
+    # when the last join ended, its generation, and what was assigned; both run in the client's loop
+    ended: list[tuple[float, Any, Any]] = []
+
+    async def joined() -> Any:
+        if ended:
+            at, generation, assigned = ended[0]
+            if generation is coordinator._generation and time.monotonic() - at < session_seconds:
+                return assigned
+            ended.clear()
+        # until it is completed
+        coordinator.request_rejoin()
+        assigned = await join()
+        ended[:] = [(time.monotonic(), coordinator._generation, assigned)]
+        return assigned
+
+    async def completed(*arguments: Any) -> Any:
+        ended.clear()
+        return await complete(*arguments)
+
+    coordinator._do_join_and_sync_async = joined
+    coordinator._on_join_complete_async = completed
