@@ -8,8 +8,11 @@ were added to a topic, it sends no heartbeats from then on and never joins again
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Any
+
+log = logging.getLogger(__name__)
 
 
 def complete_joins(consumer: Any, session_seconds: float) -> None:
@@ -22,8 +25,12 @@ def complete_joins(consumer: Any, session_seconds: float) -> None:
     session_seconds
         What is older than a session is not taken: the group has gone on without this member.
     """
-    coordinator = consumer._coordinator
-    join, complete = coordinator._do_join_and_sync_async, coordinator._on_join_complete_async
+    coordinator = getattr(consumer, "_coordinator", None)
+    join = getattr(coordinator, "_do_join_and_sync_async", None)
+    complete = getattr(coordinator, "_on_join_complete_async", None)
+    if coordinator is None or join is None or complete is None:
+        log.warning("this kafka-python joins groups in an unknown way: poll without long pauses")
+        return
     # when the last join ended, its generation, and what was assigned; both run in the client's loop
     ended: list[tuple[float, Any, Any]] = []
 

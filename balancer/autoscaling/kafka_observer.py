@@ -363,43 +363,64 @@ class KafkaObserver:
 
     def _new_protocol(self, ask: Ask) -> bool:
         """Whether the group uses KIP-848's protocol: Kafka then calls it not found as a classic."""
-        listed = ask(lambda admin: admin.list_groups())
+        listed = self._answer(ask, lambda admin: admin.list_groups())
         return any(
             found.get("group_id") == self.group and found.get("group_type") == "consumer"
             for found in listed
         )
 
     def _described(self, ask: Ask) -> Mapping[str, Any]:
-        """What Kafka says of the group; of the first group of a cluster not at once."""
-        for left in reversed(range(_COORDINATOR_LOOKS)):
-            try:
-                found: Mapping[str, Any] = ask(lambda admin: admin.describe_groups([self.group]))[
-                    self.group
-                ]
-            except KafkaDeniedError as error:
-                if "consumer group" in str(error):
-                    raise AutoscalingError(f"group {shown(self.group)}: {_NO_RIGHTS}") from None
-                raise
-            except InputError as error:
-                # the topic of offsets is being made, and has no leader yet
-                if "FindCoordinator" not in str(error) or not left:
-                    raise
-                time.sleep(_COORDINATOR_SECONDS)
-            else:
-                if not any(name in str(found.get("error")) for name in _PASSING):
-                    return found
-                if not left:
-                    raise NotYetError(f"group {shown(self.group)}: its coordinator is not ready")
-                time.sleep(_COORDINATOR_SECONDS)
-        raise AssertionError("the last look returns or raises")
+        """What Kafka says of the group."""
+
+        def described(admin: Any) -> Mapping[str, Any]:
+            found: Mapping[str, Any] = admin.describe_groups([self.group])[self.group]
+            if any(name in str(found.get("error")) for name in _PASSING):
+                raise self._not_ready()
+            return found
+
+        try:
+            found: Mapping[str, Any] = self._answer(ask, described)
+            return found
+        except KafkaDeniedError as error:
+            if "consumer group" in str(error):
+                raise AutoscalingError(f"group {shown(self.group)}: {_NO_RIGHTS}") from None
+            raise
 
     def _committed(self, ask: Ask) -> dict[Partition, int]:
-        found = ask(lambda admin: admin.list_group_offsets([self.group]))
+        found = self._answer(ask, lambda admin: admin.list_group_offsets([self.group]))
         return {
             (p.topic, p.partition): o.offset
             for p, o in found.get(self.group, {}).items()
             if o.offset >= 0
         }
+
+    def _answer(self, ask: Ask, call: Callable[[Any], Any]) -> Any:
+        """What a coordinator of groups answers; asked again while it is not ready.
+
+        It is not while the topic of offsets is being made, at the first group of a cluster, and
+        after its broker has become the leader of a part of it.
+        """
+        from kafka.errors import KafkaError
+
+        def once(admin: Any) -> Any:
+            try:
+                return call(admin)
+            except KafkaError as error:
+                if any(name in type(error).__name__ for name in _PASSING):
+                    raise self._not_ready() from None
+                raise
+
+        for _ in range(_COORDINATOR_LOOKS - 1):
+            try:
+                return ask(once)
+            except InputError as error:
+                if not (isinstance(error, NotYetError) or "FindCoordinator" in str(error)):
+                    raise
+            time.sleep(_COORDINATOR_SECONDS)
+        return ask(once)
+
+    def _not_ready(self) -> NotYetError:
+        return NotYetError(f"group {shown(self.group)}: its coordinator is not ready")
 
     def _gaps_in(
         self, ask: Ask, topics: Sequence[str], end: Mapping[Partition, int]

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kafka.errors import CoordinatorLoadInProgressError
 from rich.console import Console
 
 from balancer.autoscaling import kafka_observer
@@ -143,6 +144,31 @@ def test_a_coordinator_that_is_being_moved_is_asked_again(
     assert observer.observe().consumers == ("a", "b")
     # and again in the next round, if that is not enough
     kafka.error = "[Error 15] CoordinatorNotAvailableError: None"
+    with pytest.raises(NotYetError, match="coordinator"):
+        observer.observe()
+
+
+@pytest.mark.parametrize("request_", ["describe_groups", "list_groups", "list_group_offsets"])
+def test_no_request_fails_while_a_coordinator_loads_its_groups(
+    request_: str, kafka: Kafka, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_observer, "_COORDINATOR_SECONDS", 0.0)
+    kafka.members, kafka.state = {}, "Dead"
+    observer = KafkaObserver(kafka.connect, "shop", ["orders"], Working(100.0), True, clock)
+    answer, loading = getattr(kafka, request_), 2
+
+    def asked(*arguments: object) -> object:
+        nonlocal loading
+        loading -= 1
+        if loading >= 0:
+            raise CoordinatorLoadInProgressError(f"{request_} failed, error_code=14")
+        return answer(*arguments)
+
+    monkeypatch.setattr(kafka, request_, asked)
+    with pytest.raises(NotYetError, match="being measured"):
+        observer.observe()
+    loading = 100
+    clock.now += 10.0
     with pytest.raises(NotYetError, match="coordinator"):
         observer.observe()
 
@@ -642,6 +668,11 @@ def test_a_round_changes_the_number_and_says_why() -> None:
     assert page["counterpoise_autoscale_load{'consumer': 'c0'}"] == pytest.approx(1.8)
     assert page["counterpoise_autoscale_rounds_total{'kind': 'changed'}"] == 1.0
     assert autoscaler.state()["consumers"] == 3
+    # they run, and do not join
+    done = autoscaler.round()
+    assert done.kind == "kept"
+    assert done.reason.startswith("3 consumers, as decided: ")
+    assert done.reason.endswith("; only 1 of 3 that run are in the group")
 
 
 def samples(page: str) -> list[Sample]:

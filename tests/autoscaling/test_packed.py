@@ -351,6 +351,7 @@ def test_a_consumer_leaves_by_its_own_id_only(member: str, monkeypatch: pytest.M
     class Client:
         def __init__(self, **configs: object) -> None:
             given.append(configs)
+            self.config = configs
             self._coordinator = SimpleNamespace(_generation=SimpleNamespace(member_id=member))
 
         def subscribe(self, topics: list[str]) -> None: ...

@@ -56,3 +56,10 @@ def test_a_member_that_the_group_has_left_behind_joins_again(old: bool) -> None:
     if not old:
         c._generation = object()
     assert joined(c) == "partitions 2"
+
+
+def test_a_client_that_joins_in_another_way_is_left_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    complete_joins(SimpleNamespace(_coordinator=SimpleNamespace()), 1.0)
+    assert "poll without long pauses" in caplog.text
