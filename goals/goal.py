@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, ConfigDict, Field
 
 from cluster_model.errors import InputError
 from cluster_model.scopes import BROKER, scope_of
 from goals.cluster import Cluster
+from goals.own_types import OwnTypes
 from goals.state import State
 from goals.terms import Term
 from metrics_reporter.plugins import fault_of
@@ -86,27 +87,6 @@ class Relaxation:
     reason: str
 
 
-def _of_the_type(annotation: Any, value: Any) -> Any:
-    """Return a value whose type needs no conversion from text, a number or a boolean.
-
-    Raises
-    ------
-    ValueError
-        For any other value; the message gives the expected type.
-    """
-    kinds = set(get_args(annotation)) or {annotation}
-    if kinds & {int, float} and str not in kinds:
-        if isinstance(value, str) or (isinstance(value, bool) and bool not in kinds):
-            raise ValueError("a number expected")
-        if isinstance(value, int | float) and float not in kinds and abs(value) >= 2**31:
-            raise ValueError("a whole number below 2**31 expected")
-    elif bool in kinds and isinstance(value, str | int | float) and not isinstance(value, bool):
-        raise ValueError("true or false expected")
-    elif isinstance(value, bool) and not kinds & {bool, Any}:
-        raise ValueError("another kind of value expected")
-    return value
-
-
 class TopicAttributeOf:
     """The `requires` of a goal with a field that may name an attribute of topics.
 
@@ -125,7 +105,7 @@ class TopicAttributeOf:
         return (f"topic attribute {name}",) if isinstance(name, str) else ()
 
 
-class Goal(BaseModel):
+class Goal(OwnTypes):
     """Scores the contentment of each cell of the cluster, from 0 to 1 (1 = met).
 
     A subclass names its scope, declares its thresholds as fields, and scores. The
@@ -185,11 +165,6 @@ class Goal(BaseModel):
         # A descriptor gives each goal a scope of its own.
         if own is not None and not hasattr(own, "__get__"):
             cls.scope = scope_of(own)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_other_type(cls, value: Any, info: ValidationInfo) -> Any:
-        return _of_the_type(cls.model_fields[info.field_name or ""].annotation, value)
 
     hard: bool = False
     weight: float = Field(default=1.0, gt=0, le=MOST)

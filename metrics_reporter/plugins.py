@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from metrics_reporter.documents import clipped, shown
-from metrics_reporter.suggestions import hint
+from metrics_reporter.suggestions import hint, listed
 
 Class = TypeVar("Class")
 Model = TypeVar("Model", bound=BaseModel)
@@ -235,6 +235,6 @@ def _ignored(kind: type[BaseModel], options: Mapping[str, Any]) -> str | None:
 
 def _unknown_option(kind: type[BaseModel], found: str, hide: bool) -> str:
     given = "an unknown option" if hide else f"option {shown(found)}"
-    known = ", ".join(kind.model_fields)
+    known = listed(list(kind.model_fields))
     near = "" if hide else hint(found, kind.model_fields)
     return f": {given} found, {f'one of {known}' if known else 'no options'} expected{near}"

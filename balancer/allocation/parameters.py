@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
+
+from goals.own_types import OwnTypes
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1, le=10**9)]
 
 
-class AllocationParameters(BaseModel):
+class AllocationParameters(OwnTypes):
     """Tunable numbers of the allocation; options of the strategies ``milp`` and ``albic``.
 
     The defaults are those of the figures in the documentation of collocation. No value makes a

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
+
+from goals.own_types import OwnTypes
 
 Count = Annotated[int, Field(ge=0, le=10**9)]
 
@@ -13,7 +15,7 @@ Count = Annotated[int, Field(ge=0, le=10**9)]
 MOST_RELAXED_ROOM = 0.1
 
 
-class PlanningParameters(BaseModel):
+class PlanningParameters(OwnTypes):
     """Tunable numbers of planning, which turns a better placement into a plan.
 
     No value makes a plan unsafe: with less effort more steps are left out, and the plan says how

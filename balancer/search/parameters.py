@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
+
+from goals.own_types import OwnTypes
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0, le=1)]
 Count = Annotated[int, Field(ge=1, le=10**9)]
 
 
-class SearchParameters(BaseModel):
+class SearchParameters(OwnTypes):
     """Tunable numbers of the local search; options of the strategy ``goals``.
 
     The defaults are those of the figures in the documentation of the benchmarks;

@@ -73,6 +73,7 @@ def test_parameters_are_frozen_and_named_exactly(model: type[BaseModel]) -> None
         (AllocationParameters, {"smallest_leap": 0.5}),
         (AllocationParameters, {"shortest_stay": 9}),
         (AllocationParameters, {"price_factor": 1.0}),
+        (AllocationParameters, {"price_factor": "1.5"}),
         (CollocationParameters, {"fewest_looks": 2_000}),
     ],
 )
@@ -141,7 +142,16 @@ def test_extreme_parameters_still_give_safe_plans(snapshot: Snapshot) -> None:
     ("text", "said"),
     [
         ("search: {passes: 0}", "search, option passes: 0 found; input should be greater than"),
-        ("search: {pases: 3}", "search: option 'pases' found, one of passes,"),
+        (
+            "search: {pases: 3}",
+            "search: option 'pases' found, one of passes, candidates_per_broker, least_candidates, "
+            "most_candidates, least_per_cell, least_sampled, least_destinations, "
+            f"least_swaps_per_broker and {len(SearchParameters.model_fields) - 8} more expected; "
+            "did you mean 'passes'?",
+        ),
+        ("search: {passes: '3'}", "search, option passes: '3' found; a number expected"),
+        ("search: {passes: true}", "search, option passes: True found; a number expected"),
+        ("planning: {refill: 1}", "planning, option refill: 1 found; true or false expected"),
         ("search: 3", "search: 3 found, a mapping of parameters to values expected"),
         ("planning: {detour_rounds: x}", "planning, option detour_rounds: 'x' found; "),
     ],
