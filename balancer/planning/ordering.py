@@ -314,12 +314,8 @@ class _PartialOrder:
         rows, waits = rows[able], waits[able]
         safe = self.safety.safe(Transition(self.scorer.cluster, self.batch[rows]))
         rows, waits = rows[safe], waits[safe]
-        partition = self.batch.partition[rows]
-        # one that serves hard goals waits for a transfer only while that is safe
-        resigns = partition[self.batch.kind[rows] == LEAD]
-        able = ~(waits & np.isin(partition, resigns))
-        rows, waits = rows[able], waits[able]
         order, urgency = _urgency(self.scorer, self.batch[rows], None, self.per_move)
+        # a leader that serves hard goals waits only for a transfer that is more urgent
         able = ~waits[order] | (urgency < self.hard_tiers)
         order, urgency = order[able], urgency[able]
         best = first_of(self.batch.partition[rows[order]])
