@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from cluster_model.errors import InputError
 from cluster_model.scopes import BROKER, scope_of
@@ -165,6 +165,17 @@ class Goal(OwnTypes):
         # A descriptor gives each goal a scope of its own.
         if own is not None and not hasattr(own, "__get__"):
             cls.scope = scope_of(own)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_larger_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Whole numbers of goals are below 2**31."""
+        annotation = cls.model_fields[info.field_name or ""].annotation
+        kinds = set(get_args(annotation)) or {annotation}
+        number = isinstance(value, int | float) and int in kinds and float not in kinds
+        if number and abs(value) >= 2**31:
+            raise ValueError("a whole number below 2**31 expected")
+        return value
 
     hard: bool = False
     weight: float = Field(default=1.0, gt=0, le=MOST)

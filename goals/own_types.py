@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
+import numpy as np
 from pydantic import BaseModel, ValidationInfo, field_validator
 
 
@@ -13,10 +14,10 @@ class OwnTypes(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _no_other_type(cls, value: Any, info: ValidationInfo) -> Any:
-        return _of_the_type(cls.model_fields[info.field_name or ""].annotation, value)
+        return of_the_type(cls.model_fields[info.field_name or ""].annotation, value)
 
 
-def _of_the_type(annotation: Any, value: Any) -> Any:
+def of_the_type(annotation: Any, value: Any) -> Any:
     """Return a value whose type needs no conversion from text, a number or a boolean.
 
     Raises
@@ -24,14 +25,23 @@ def _of_the_type(annotation: Any, value: Any) -> Any:
     ValueError
         For any other value; the message gives the expected type.
     """
-    kinds = set(get_args(annotation)) or {annotation}
+    if get_origin(annotation) is Literal:
+        return value
+    of = get_args(annotation)
+    if get_origin(annotation) is tuple and of[1:] == (...,) and isinstance(value, list | tuple):
+        return [of_the_type(_bare(of[0]), element) for element in value]
+    kinds = set(map(_bare, of)) or {annotation}
+    boolean = isinstance(value, bool | np.bool_)
     if kinds & {int, float} and str not in kinds:
-        if isinstance(value, str) or (isinstance(value, bool) and bool not in kinds):
+        if isinstance(value, str) or (boolean and bool not in kinds):
             raise ValueError("a number expected")
-        if isinstance(value, int | float) and float not in kinds and abs(value) >= 2**31:
-            raise ValueError("a whole number below 2**31 expected")
-    elif bool in kinds and isinstance(value, str | int | float) and not isinstance(value, bool):
+    elif bool in kinds and isinstance(value, str | int | float) and not boolean:
         raise ValueError("true or false expected")
-    elif isinstance(value, bool) and not kinds & {bool, Any}:
+    elif boolean and not kinds & {bool, Any}:
         raise ValueError("another kind of value expected")
     return value
+
+
+def _bare(annotation: Any) -> Any:
+    """A type without what is annotated to it."""
+    return annotation.__origin__ if hasattr(annotation, "__metadata__") else annotation

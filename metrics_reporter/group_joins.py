@@ -23,7 +23,8 @@ def complete_joins(consumer: Any, session_seconds: float) -> None:
     consumer
         A ``kafka.KafkaConsumer`` with a group, before its first poll.
     session_seconds
-        What is older than a session is not taken: the group has gone on without this member.
+        What is older than half a session is not taken: the group may go on without this member,
+        which sends no heartbeat before it has taken it.
     """
     coordinator = getattr(consumer, "_coordinator", None)
     join = getattr(coordinator, "_do_join_and_sync_async", None)
@@ -34,15 +35,16 @@ def complete_joins(consumer: Any, session_seconds: float) -> None:
     # when the last join ended, its generation, and what was assigned; both run in the client's loop
     ended: list[tuple[float, Any, Any]] = []
 
-    async def joined() -> Any:
+    async def joined(*arguments: Any) -> Any:
         if ended:
             at, generation, assigned = ended[0]
-            if generation is coordinator._generation and time.monotonic() - at < session_seconds:
+            recent = time.monotonic() - at < session_seconds / 2
+            if recent and generation is coordinator._generation:
                 return assigned
             ended.clear()
         # until it is completed
         coordinator.request_rejoin()
-        assigned = await join()
+        assigned = await join(*arguments)
         ended[:] = [(time.monotonic(), coordinator._generation, assigned)]
         return assigned
 

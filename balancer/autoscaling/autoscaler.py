@@ -216,9 +216,8 @@ class Autoscaler:
         if self._scaler is not None:
             outcome = self._scaler.apply(asked, leaving)
             kind, reason = outcome.kind, f"{outcome.reason}: {why}"
-            started = self._scaler.replicas.count()
-            if kind == "kept" and started.ready > running:
-                reason = f"{reason}; only {running} of {started.ready} that run are in the group"
+            if kind == "kept" and outcome.ready > running:
+                reason = f"{reason}; only {running} of {outcome.ready} that run are in the group"
         if self._publish is not None:
             self._publish(asked, seen.group.consumers)
         return Round(

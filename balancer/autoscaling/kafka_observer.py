@@ -42,6 +42,8 @@ _PASSING = ("NotCoordinator", "CoordinatorNotAvailable", "CoordinatorLoadInProgr
 _NO_RIGHTS = "no rights, DESCRIBE of the group expected for the client's user"
 # How often, and after how many seconds, a group's coordinator is looked for again.
 _COORDINATOR_LOOKS, _COORDINATOR_SECONDS = 5, 1.0
+# Until then a coordinator that is not ready is being started or moved.
+_OUTAGE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,8 @@ class KafkaObserver:
         self._doubted: dict[str, float] = {}
         # whether a look has failed since the last one of which arrivals are known
         self._failed = False
+        # when a coordinator was first not ready, since it last was
+        self._unready_since: float | None = None
 
     def observe(self) -> Observation:
         """Look.
@@ -192,6 +196,7 @@ class KafkaObserver:
                 members = self._own_members()
             asked = self._clock()
             committed = self._committed(ask)
+            self._unready_since = None
             topics = self._topics or tuple(sorted({topic for topic, _ in committed}))
             if not topics:
                 raise AutoscalingError(
@@ -410,17 +415,33 @@ class KafkaObserver:
                     raise self._not_ready() from None
                 raise
 
-        for _ in range(_COORDINATOR_LOOKS - 1):
+        for left in reversed(range(_COORDINATOR_LOOKS)):
             try:
                 return ask(once)
+            except NotYetError:
+                if not left:
+                    raise self._unready() from None
             except InputError as error:
-                if not (isinstance(error, NotYetError) or "FindCoordinator" in str(error)):
+                if "FindCoordinator" not in str(error) or not left:
                     raise
             time.sleep(_COORDINATOR_SECONDS)
-        return ask(once)
+        raise AssertionError("the last look returns or raises")
 
     def _not_ready(self) -> NotYetError:
         return NotYetError(f"group {shown(self.group)}: its coordinator is not ready")
+
+    def _unready(self) -> AutoscalingError:
+        """The error of a look that ends without an answer: an outage if it lasts."""
+        now = self._clock()
+        # as after any look that failed
+        self._failed = True
+        self._rebalances.look(now, None)
+        since = self._unready_since = now if self._unready_since is None else self._unready_since
+        if now - since < _OUTAGE_SECONDS:
+            return self._not_ready()
+        return AutoscalingError(
+            f"group {shown(self.group)}: its coordinator has not been ready for {now - since:.0f} s"
+        )
 
     def _gaps_in(
         self, ask: Ask, topics: Sequence[str], end: Mapping[Partition, int]

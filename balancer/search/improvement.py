@@ -7,6 +7,8 @@ Handbook of Metaheuristics, 2003).
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from balancer.search.local_search import Search
@@ -16,7 +18,9 @@ from balancer.search.transition import Transition
 from cluster_model.placement import Batch, Placement
 
 
-def improve(search: Search, start: Placement, rounds: int | None) -> None:
+def improve(
+    search: Search, start: Placement, rounds: int | None
+) -> Literal["rounds", "seconds", "nothing left"]:
     """Improve what a search has found, which is reduced to what the goals need.
 
     Tiers with goals that add up are left as they are. Never ends with a worse placement: the first
@@ -31,13 +35,21 @@ def improve(search: Search, start: Placement, rounds: int | None) -> None:
     rounds
         How many rounds to make, which makes the result independent of the clock; None for as many
         as the search's deadline allows, until too many in a row have failed.
+
+    Returns
+    -------
+    str
+        What ended it. More of that may improve the placement further.
     """
     scorer, own = search.scorer, search.parameters
     rng = np.random.default_rng([search.seed, 1])
     done = futile = 0
+    ended: Literal["rounds", "seconds", "nothing left"]
+    ended = "nothing left" if rounds is None else "rounds"
     while done < rounds if rounds is not None else futile < own.futile_improvements:
         unmet = [k for k, tier in enumerate(scorer.tiers[: search.serve]) if _hopeful(search, tier)]
         if not unmet or search.spent():
+            ended = "seconds" if unmet else "nothing left"
             break
         number = unmet[done % len(unmet)]
         done, futile = done + 1, futile + 1
@@ -57,6 +69,7 @@ def improve(search: Search, start: Placement, rounds: int | None) -> None:
         search.actions = actions
     # What the limit of time ended is only this: the search itself had ended before.
     search.exhausted = search.deadline.stopped
+    return ended
 
 
 def _hopeful(search: Search, tier: Tier) -> bool:

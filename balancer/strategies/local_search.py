@@ -70,6 +70,8 @@ class LocalSearch(SearchParameters):
             assert progress is not None
             progress(f"{phase} without limits", before, len(goals), 0)
 
+        improved: Literal["rounds", "seconds", "nothing left", "not tried"] = "not tried"
+
         def searched(
             spending: Spending | None,
             deadline: Deadline,
@@ -89,6 +91,7 @@ class LocalSearch(SearchParameters):
                     hopeless=hopeless,
                 )
 
+            nonlocal improved
             search = fresh()
             search.run()
             if not grows:
@@ -97,9 +100,9 @@ class LocalSearch(SearchParameters):
                     search = self._finished(search, fresh, begin, sorts)
                 if not limits.limits_moves and not search.exhausted:
                     if self.improvement_rounds:
-                        improve(search, problem.start, self.improvement_rounds)
+                        improved = improve(search, problem.start, self.improvement_rounds)
                     elif limits.seconds is not None:
-                        improve(search, problem.start, None)
+                        improved = improve(search, problem.start, None)
             return search
 
         exhausted: Literal["seconds", "budget", "stopped"] | None = None
@@ -134,21 +137,8 @@ class LocalSearch(SearchParameters):
             exhausted=exhausted,
             known=Batch.concatenate(search.known) if search.known else None,
             unreached=None if exhausted or grows else out_of_reach(search, begin[0]),
-            longer="" if grows else self._longer(limits),
+            longer="" if grows else _longer(search, limits, improved),
         )
-
-    def _longer(self, limits: Budget) -> str:
-        """What makes the search try more than it did."""
-        if limits.limits_moves:
-            return (
-                "plan with a limit of time and none on what is moved: the search then uses the "
-                "time to try more"
-            )
-        if self.improvement_rounds:
-            return "plan with more improvement_rounds"
-        if limits.seconds is None:
-            return "plan with a limit of time, which the search uses to try more"
-        return "plan with a longer limit of time, which the search uses to try more"
 
     def _small(self, scorer: Scorer) -> bool:
         return scorer.placement.snapshot.n_replicas <= self.perturbed_replicas
@@ -189,6 +179,32 @@ class LocalSearch(SearchParameters):
             search.reduce(begin[0])
             _polish(search, begin)
         return search
+
+
+def _longer(
+    search: Search,
+    limits: Budget,
+    improved: Literal["rounds", "seconds", "nothing left", "not tried"],
+) -> str:
+    """What makes the search try more than it did, if it can."""
+    scorer = search.scorer
+    unmet = [t.goals for t in scorer.tiers[: search.serve] if not all(map(scorer.met, t.goals))]
+    # more time or rounds do not change tiers with costs that add up
+    sums = any(scorer.goals[i].aggregate == "sum" for goals in unmet for i in goals)
+    if sums or improved == "nothing left":
+        return ""
+    if improved == "rounds":
+        return "plan with more improvement_rounds"
+    if improved == "seconds":
+        return "plan with a longer limit of time, which the search uses to try more"
+    if not limits.limits_moves:
+        return "plan with a limit of time, which the search uses to try more"
+    if search.parameters.improvement_rounds:
+        return "plan without limits on what is moved: the search then makes improvement_rounds"
+    return (
+        "plan with a limit of time and none on what is moved: the search then uses the time to "
+        "try more"
+    )
 
 
 def _polish(search: Search, begin: tuple[Placement, list[Floats]]) -> None:

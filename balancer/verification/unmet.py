@@ -172,10 +172,17 @@ def _unproven(
         yield "proven", f"unmet: {entry.goal}: proven {entry.proven} stated, {truth}"
     if found.elsewhere:
         accepted += [(rf"{_NO_ORDER}( \(.+?\))?; {why}", _UNLOCK) for why, _ in accepted]
+    remedies = []
     for why, remedy in accepted:
         full = re.escape(f"{what}: ") + why + ("" if proven else re.escape(end))
-        if re.fullmatch(full, entry.reason) and entry.remedy == remedy:
-            return
+        if re.fullmatch(full, entry.reason):
+            remedies.append(remedy)
+    if entry.remedy in remedies:
+        return
+    if remedies:
+        expected = " or ".join(map(repr, dict.fromkeys(remedies)))
+        yield "unmet", f"unmet: {entry.goal}: remedy {entry.remedy!r} stated, {expected} expected"
+        return
     known = " or ".join(re.sub(r"\\(.)", r"\1", why.split("(")[0]) for why, _ in accepted)
     yield (
         "unmet",
@@ -277,6 +284,7 @@ def _longer(plan: PlanDocument, remedy: str) -> str:
         "plan with a limit of time, which": not moves and budget.seconds is None,
         "plan with a longer limit of time, which": not moves and budget.seconds is not None,
         "plan with a limit of time and none on what is moved": moves,
+        "plan without limits on what is moved: the search": moves,
         "plan with more improvement_rounds": not moves,
     }
     wrong = any(remedy.startswith(text) and not true for text, true in needs.items())

@@ -171,6 +171,19 @@ def test_no_request_fails_while_a_coordinator_loads_its_groups(
     clock.now += 10.0
     with pytest.raises(NotYetError, match="coordinator"):
         observer.observe()
+    clock.now += 59.0
+    with pytest.raises(NotYetError, match="coordinator"):
+        observer.observe()
+    clock.now += 6.0
+    with pytest.raises(
+        AutoscalingError, match="its coordinator has not been ready for 65 s"
+    ) as failed:
+        observer.observe()
+    assert not isinstance(failed.value, NotYetError)
+    loading = 0
+    # arrivals are not spread over the outage
+    with pytest.raises(NotYetError, match="being measured"):
+        observer.observe()
 
 
 def test_a_group_of_another_cluster_is_another_one(

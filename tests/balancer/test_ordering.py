@@ -135,7 +135,7 @@ def test_a_leader_repairs_its_rack_before_a_transfer_that_waits_for_room() -> No
         [(0, 1), (1,)], brokers=4, racks=[0, 0, 1, 1], resource="network_out", load=[300.0, 700.0]
     )
     snapshot = replace(snapshot, follower_load=0.0 * snapshot.follower_load)
-    goals = [
+    goals: list[dict[str, Any]] = [
         {"goal": "RackAwareness"},
         {"goal": "ResourceCapacity", "resource": "network_out", "threshold": 0.8},
     ]

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import BaseModel, ValidationError
 from typer.testing import CliRunner
@@ -74,6 +75,9 @@ def test_parameters_are_frozen_and_named_exactly(model: type[BaseModel]) -> None
         (AllocationParameters, {"shortest_stay": 9}),
         (AllocationParameters, {"price_factor": 1.0}),
         (AllocationParameters, {"price_factor": "1.5"}),
+        (SearchParameters, {"widening": ("1", 4)}),
+        (SearchParameters, {"widening": (True, 4)}),
+        (SearchParameters, {"passes": np.True_}),
         (CollocationParameters, {"fewest_looks": 2_000}),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +13,9 @@ from balancer_cases import by_hand
 from balancer import Balancer, Budget, Operation, Plan
 from balancer.planning.parameters import PlanningParameters
 from balancer.problem.problem import Problem
+from balancer.search.parameters import SearchParameters
 from balancer.strategies import ProgressCallback, Proposal
-from balancer.strategies.local_search import LocalSearch
+from balancer.strategies.local_search import _longer as longer_
 from balancer.verification.checker import check_plan
 from cluster_model import Snapshot
 from goals import (
@@ -171,43 +172,79 @@ def test_a_new_replica_is_tried_on_every_disk(held: float) -> None:
     assert plan.ok or "can take one more within DiskCapacity" in plan.unmet[0].reason
 
 
-class EndsAtOnce(LocalSearch):
-    """A local search that misses every action."""
+TIME = "plan with a limit of time, which the search uses to try more"
+LONGER = "plan with a longer limit of time, which the search uses to try more"
+UNLIMITED = (
+    "plan with a limit of time and none on what is moved: the search then uses the time to try more"
+)
+ROUNDS = "plan with more improvement_rounds"
+FREE = "plan without limits on what is moved: the search then makes improvement_rounds"
+
+
+@pytest.mark.parametrize(
+    ("limits", "rounds", "improved", "remedy"),
+    [
+        ({}, 0, "not tried", TIME),
+        ({"seconds": 1}, 0, "seconds", LONGER),
+        # it has tried in vain: more time would be no use
+        ({"seconds": 1}, 0, "nothing left", ""),
+        ({}, 2, "rounds", ROUNDS),
+        ({"seconds": 1}, 2, "seconds", LONGER),
+        ({"seconds": 1, "moves": 9}, 0, "not tried", UNLIMITED),
+        ({"moves": 9}, 2, "not tried", FREE),
+    ],
+)
+def test_the_remedy_of_a_search_is_what_it_would_use(
+    limits: dict[str, Any], rounds: int, improved: Any, remedy: str
+) -> None:
+    def search(aggregate: str) -> Any:
+        return SimpleNamespace(
+            serve=1,
+            parameters=SearchParameters(improvement_rounds=rounds),
+            scorer=SimpleNamespace(
+                tiers=[SimpleNamespace(goals=[0])],
+                goals=[SimpleNamespace(aggregate=aggregate)],
+                met=lambda i: False,
+            ),
+        )
+
+    assert longer_(search("min"), Budget(**limits), improved) == remedy
+    assert longer_(search("sum"), Budget(**limits), improved) == ""
+
+
+class EndsAtOnce:
+    """A strategy that misses every action, and what would make it try more."""
+
+    name = "ends at once"
+
+    def __init__(self, longer: str) -> None:
+        self.longer = longer
 
     def propose(
         self, problem: Problem, limits: Budget, seed: int, progress: ProgressCallback | None = None
     ) -> Proposal:
-        found = super().propose(problem, limits, seed, progress)
-        return replace(found, placement=problem.start.copy(), exhausted=None)
+        return Proposal(placement=problem.start.copy(), longer=self.longer)
 
 
 @pytest.mark.parametrize(
-    ("limits", "rounds", "remedy"),
+    ("limits", "wrong"),
     [
-        ({}, 0, "plan with a limit of time, which the search uses to try more"),
-        ({"seconds": 5}, 2, "plan with more improvement_rounds"),
-        ({"seconds": 1}, 0, "plan with a longer limit of time, which the search uses to try more"),
-        (
-            {"seconds": 1, "moves": 9},
-            0,
-            "plan with a limit of time and none on what is moved: the search then uses the time to "
-            "try more",
-        ),
+        ({}, (LONGER, UNLIMITED, FREE)),
+        ({"seconds": 1}, (TIME, UNLIMITED, FREE)),
+        ({"moves": 9}, (TIME, LONGER, ROUNDS)),
     ],
 )
-def test_the_remedy_of_a_search_that_missed_actions_is_what_it_would_use(
-    limits: dict[str, Any], rounds: int, remedy: str
+def test_a_remedy_that_contradicts_the_limits_of_the_plan_is_a_fault(
+    limits: dict[str, Any], wrong: Sequence[str]
 ) -> None:
     snapshot = by_hand([(0,)] * 6 + [(1,)], brokers=2, load=[1.0] * 7, capacity=20.0)
-    strategy = EndsAtOnce(improvement_rounds=rounds)
-    goals = [UsageDistribution(resource="disk")]
-    plan = Balancer(goals, strategy=strategy, budget=Budget(**limits)).propose(snapshot)
-    (unmet,) = plan.unmet
-    assert "nothing stops" in unmet.reason
-    assert unmet.remedy == remedy
-    document = plan.document()
-    assert check_plan(snapshot, document).ok
-    other = "plan with a limit of time, which the search uses to try more"
-    stated = unmet.model_copy(update={"remedy": other})
-    found = check_plan(snapshot, document.model_copy(update={"unmet": (stated,)}))
-    assert found.ok == (not limits)
+    for longer in ("", "ask again", TIME, LONGER, UNLIMITED, ROUNDS, FREE):
+        strategy = EndsAtOnce(longer)
+        goals = [UsageDistribution(resource="disk")]
+        plan = Balancer(goals, strategy=strategy, budget=Budget(**limits)).propose(snapshot)
+        (unmet,) = plan.unmet
+        assert "nothing stops" in unmet.reason
+        assert unmet.remedy == longer
+        found = check_plan(snapshot, plan.document()).mismatches
+        assert [fault.kind for fault in found] == ["unmet"] * (longer in wrong)
+        assert all(f"remedy {longer!r} stated" in fault.text for fault in found)

@@ -158,9 +158,14 @@ def moving(kafka_cluster: KafkaCluster, ask: Ask) -> Iterator[tuple[str, str]]:
 def test_a_reassignment_under_way_is_seen_as_it_ends_and_left_alone(
     kafka_cluster: KafkaCluster, ask: Ask, moving: tuple[str, str], tmp_path: Path
 ) -> None:
-    described = ask(lambda admin: admin.describe_topics(list(moving)))
-    listed = {t["name"]: sorted(t["partitions"][0]["replica_nodes"]) for t in described}
-    assert listed == dict(zip(moving, ([0, 1, 2], [1, 2]), strict=True))
+    def listed() -> dict[str, list[int]]:
+        described = ask(lambda admin: admin.describe_topics(list(moving)))
+        return {t["name"]: sorted(t["partitions"][0]["replica_nodes"]) for t in described}
+
+    # a broker learns of it a little later than the controller
+    expected = dict(zip(moving, ([0, 1, 2], [1, 2]), strict=True))
+    eventually(lambda: listed() == expected, "reassigning")
+    eventually(lambda: np.count_nonzero(read(kafka_cluster).reassigning) == 2, "seen")
     s = read(kafka_cluster)
     assert [replicas(s, topic, 0) for topic in moving] == [[2, 1], [2]]
     rows = [row(s, topic, 0) for topic in moving]

@@ -60,11 +60,14 @@ class Outcome:
         The number asked for, within the bounds.
     reason
         One sentence.
+    ready
+        Of the consumers asked for before, those that run.
     """
 
     kind: Literal["changed", "dry run", "kept", "held"]
     consumers: int
     reason: str
+    ready: int = 0
 
 
 class Scaler:
@@ -94,7 +97,7 @@ class Scaler:
     ...     def close(self): pass
     >>> Scaler(Fixed(), ScalingLimits(maximum=4)).apply(9)
     ask for 4
-    Outcome(kind='changed', consumers=4, reason='3 -> 4 consumers, at most 4 allowed')
+    Outcome(kind='changed', consumers=4, reason='3 -> 4 consumers, at most 4 allowed', ready=3)
     """
 
     def __init__(
@@ -145,9 +148,8 @@ class Scaler:
             raise AutoscalingError(f"{consumers} consumers found, at least 0 expected")
         seen = self.replicas.count()
         outcome = self._applied(consumers, seen, leaving)
-        if not seen.problem:
-            return outcome
-        return replace(outcome, reason=f"{outcome.reason}; {seen.problem}")
+        reason = f"{outcome.reason}; {seen.problem}" if seen.problem else outcome.reason
+        return replace(outcome, reason=reason, ready=min(seen.ready, seen.requested))
 
     def _applied(self, consumers: int, seen: Count, leaving: Sequence[str]) -> Outcome:
         self._notice(seen)
