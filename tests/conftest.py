@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # How long an example takes says something of the machine, not of the code. Each run draws other
-# examples, so that a third of the usual number will do and leaves time for other tests.
-settings.register_profile("steady", deadline=None, max_examples=33)
+# examples, so that a quarter of the usual number will do and leaves time for other tests.
+settings.register_profile("steady", deadline=None, max_examples=25)
 settings.load_profile("steady")
 
 # Workers of pytest-xdist have one: commands would wrap what tests read.
