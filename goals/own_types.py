@@ -14,10 +14,10 @@ class OwnTypes(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _no_other_type(cls, value: Any, info: ValidationInfo) -> Any:
-        return of_the_type(cls.model_fields[info.field_name or ""].annotation, value)
+        return _of_the_type(cls.model_fields[info.field_name or ""].annotation, value)
 
 
-def of_the_type(annotation: Any, value: Any) -> Any:
+def _of_the_type(annotation: Any, value: Any) -> Any:
     """Return a value whose type needs no conversion from text, a number or a boolean.
 
     Raises
@@ -29,7 +29,7 @@ def of_the_type(annotation: Any, value: Any) -> Any:
         return value
     of = get_args(annotation)
     if get_origin(annotation) is tuple and of[1:] == (...,) and isinstance(value, list | tuple):
-        return [of_the_type(_bare(of[0]), element) for element in value]
+        return [_of_the_type(_bare(of[0]), element) for element in value]
     kinds = set(map(_bare, of)) or {annotation}
     boolean = isinstance(value, bool | np.bool_)
     if kinds & {int, float} and str not in kinds:

@@ -173,6 +173,8 @@ class KafkaObserver:
         try:
             return self._observe()
         except RebalancingError:
+            # its coordinator has answered
+            self._unready_since = None
             self._consumption.interrupt()
             raise
         except NotYetError:

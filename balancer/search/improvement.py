@@ -17,10 +17,11 @@ from balancer.search.sequential_transition import SequentialTransition
 from balancer.search.transition import Transition
 from cluster_model.placement import Batch, Placement
 
+# What ended the improvement of a placement.
+Ended = Literal["rounds", "seconds", "nothing left"]
 
-def improve(
-    search: Search, start: Placement, rounds: int | None
-) -> Literal["rounds", "seconds", "nothing left"]:
+
+def improve(search: Search, start: Placement, rounds: int | None) -> Ended:
     """Improve what a search has found, which is reduced to what the goals need.
 
     Tiers with goals that add up are left as they are. Never ends with a worse placement: the first
@@ -44,8 +45,7 @@ def improve(
     scorer, own = search.scorer, search.parameters
     rng = np.random.default_rng([search.seed, 1])
     done = futile = 0
-    ended: Literal["rounds", "seconds", "nothing left"]
-    ended = "nothing left" if rounds is None else "rounds"
+    ended: Ended = "nothing left" if rounds is None else "rounds"
     while done < rounds if rounds is not None else futile < own.futile_improvements:
         unmet = [k for k, tier in enumerate(scorer.tiers[: search.serve]) if _hopeful(search, tier)]
         if not unmet or search.spent():

@@ -17,7 +17,7 @@ from balancer.search.exploration import (
     settle_for_less,
     sort_slots,
 )
-from balancer.search.improvement import improve
+from balancer.search.improvement import Ended, improve
 from balancer.search.local_search import Search
 from balancer.search.parameters import SearchParameters
 from balancer.search.scorer import Scorer
@@ -70,7 +70,7 @@ class LocalSearch(SearchParameters):
             assert progress is not None
             progress(f"{phase} without limits", before, len(goals), 0)
 
-        improved: Literal["rounds", "seconds", "nothing left", "not tried"] = "not tried"
+        improved: Ended | None = None
 
         def searched(
             spending: Spending | None,
@@ -184,9 +184,9 @@ class LocalSearch(SearchParameters):
 def _longer(
     search: Search,
     limits: Budget,
-    improved: Literal["rounds", "seconds", "nothing left", "not tried"],
+    improved: Ended | None,
 ) -> str:
-    """What makes the search try more than it did, if it can."""
+    """What makes the search try more, if it can; `improved` is None if it was not improved."""
     scorer = search.scorer
     unmet = [t.goals for t in scorer.tiers[: search.serve] if not all(map(scorer.met, t.goals))]
     # more time or rounds do not change tiers with costs that add up

@@ -148,6 +148,21 @@ def test_a_coordinator_that_is_being_moved_is_asked_again(
         observer.observe()
 
 
+def test_a_coordinator_that_answers_between_is_not_out_all_the_time(
+    observer: KafkaObserver, kafka: Kafka, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_observer, "_COORDINATOR_SECONDS", 0.0)
+    for error, state in (
+        ("CoordinatorNotAvailableError", "Stable"),
+        (None, "PreparingRebalance"),
+        ("CoordinatorNotAvailableError", "Stable"),
+    ):
+        kafka.error, kafka.state = error, state
+        clock.now += 70.0
+        with pytest.raises(NotYetError, match="coordinator" if error else "rebalances"):
+            observer.observe()
+
+
 @pytest.mark.parametrize("request_", ["describe_groups", "list_groups", "list_group_offsets"])
 def test_no_request_fails_while_a_coordinator_loads_its_groups(
     request_: str, kafka: Kafka, clock: Clock, monkeypatch: pytest.MonkeyPatch

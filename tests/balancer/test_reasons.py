@@ -184,14 +184,14 @@ FREE = "plan without limits on what is moved: the search then makes improvement_
 @pytest.mark.parametrize(
     ("limits", "rounds", "improved", "remedy"),
     [
-        ({}, 0, "not tried", TIME),
+        ({}, 0, None, TIME),
         ({"seconds": 1}, 0, "seconds", LONGER),
         # it has tried in vain: more time would be no use
         ({"seconds": 1}, 0, "nothing left", ""),
         ({}, 2, "rounds", ROUNDS),
         ({"seconds": 1}, 2, "seconds", LONGER),
-        ({"seconds": 1, "moves": 9}, 0, "not tried", UNLIMITED),
-        ({"moves": 9}, 2, "not tried", FREE),
+        ({"seconds": 1, "moves": 9}, 0, None, UNLIMITED),
+        ({"moves": 9}, 2, None, FREE),
     ],
 )
 def test_the_remedy_of_a_search_is_what_it_would_use(
