@@ -50,7 +50,7 @@ types: $(VENV)/.dev
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict
 
-check: test peer lint types docs
+check: lint types docs test peer
 
 picture: $(VENV)/.dev
 	$(BIN)/python -m balancer.report docs/images/before-after.svg
