@@ -78,7 +78,7 @@ def settle_for_less(search: Search, start: tuple[Placement, list[Floats]]) -> No
     if reachable:
         return
     scorer.restore(start)
-    before = [(stage, scorer.penalty(stage)) for stage in every_stage(scorer)]
+    before = [(stage, scorer.penalty(stage), scorer.lowest(stage)) for stage in every_stage(scorer)]
     while meet_more(search, start[0]):
         pass
     if not len(scorer.placement.changed(start[0])):
@@ -106,15 +106,15 @@ def _way(search: Search, start: tuple[Placement, list[Floats]]) -> tuple[list[Ba
     return found
 
 
-def _improves(search: Search, before: list[tuple[Tier, float]]) -> bool:
-    """Whether the first stage whose penalty differs is better by something worthwhile."""
+def _improves(search: Search, before: list[tuple[Tier, float, Floats]]) -> bool:
+    """Whether the first stage that differs is better by something worthwhile."""
     scorer, share = search.scorer, search.parameters.trivial_share
-    for stage, then in before:
+    for stage, then, lowest in before:
         now = scorer.penalty(stage)
+        if now < scorer.worthwhile(stage, then, share) or scorer.lifted(stage, lowest, share):
+            return True
         if now > then + EPSILON:
             return False
-        if now < scorer.worthwhile(stage, then, share):
-            return True
     return False
 
 

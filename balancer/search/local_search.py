@@ -68,8 +68,10 @@ class Search:
         self.parameters = self.scorer.parameters
         self.rng = np.random.default_rng(self.seed)
         self._best = self._standing()
-        # penalty of the served tier below which its changes are kept
+        # penalty of the served tier below which its changes are kept, and the lowest scores above
+        # which they are, too
         self._kept_below = 0.0
+        self._lowest: Floats | None = None
         #: safe steps of tiers that were annealed: they lead near where the search ends
         self.known: list[Batch] = []
         #: numbers of the tiers that were annealed, which is done once
@@ -112,11 +114,15 @@ class Search:
         mark, penalty, actions = scorer.mark(), scorer.penalty(tier), self.actions
         known = len(self.known)
         self._kept_below = self._worthwhile(tier, penalty)
+        self._lowest = lowest = scorer.lowest(tier)
         self._anneal(number, tier)
         self._serve(number, tier)
-        if not self._met(tier) and self.spending is None:
+        only_lifted = scorer.penalty(tier) > penalty and self._lifted(tier, lowest)
+        if not self._met(tier) and self.spending is None and not only_lifted:
             self._perturb_and_serve(number, tier)
         if scorer.penalty(tier) < self._worthwhile(tier, penalty) - EPSILON:
+            return True
+        if self._lifted(tier, lowest):
             return True
         scorer.restore(mark)
         self._restarted()
@@ -126,8 +132,14 @@ class Search:
 
     def _worthwhile(self, tier: Tier, penalty: float) -> float:
         """The penalty below which a tier's changes are kept."""
-        trivial = 0.0 if self._full() else self.parameters.trivial_share
-        return self.scorer.worthwhile(tier, penalty, trivial)
+        return self.scorer.worthwhile(tier, penalty, self._trivial_share())
+
+    def _lifted(self, tier: Tier, lowest: Floats) -> bool:
+        """Whether a tier's changes are kept because its lowest scores are higher."""
+        return self.scorer.lifted(tier, lowest, self._trivial_share())
+
+    def _trivial_share(self) -> float:
+        return 0.0 if self._full() else self.parameters.trivial_share
 
     def _anneal(self, number: int, tier: Tier) -> None:
         """Serve a tier by annealing, once, if its costs add up and there are no limits on moves."""
@@ -160,7 +172,7 @@ class Search:
         failed = 0
         while failed < own.perturbation_tries and not self._met(tier) and not self.spent():
             mark, penalty, actions = scorer.mark(), scorer.penalty(tier), self.actions
-            self._kept_below = min(self._kept_below, penalty)
+            self._kept_below, self._lowest = min(self._kept_below, penalty), None
             for _ in range(1 + failed % 3):
                 self._perturb(number)
             self._serve(number, tier, give_up=max(own.idle_rounds // 2, 1))
@@ -192,7 +204,7 @@ class Search:
 
     def repair(self, number: int) -> None:
         """Serve a tier again, briefly, after changes that may have hurt it."""
-        self._kept_below = -np.inf
+        self._kept_below, self._lowest = -np.inf, None
         give_up = max(self.parameters.idle_rounds // 2, 1)
         self._serve(number, self.scorer.tiers[number], give_up)
 
@@ -222,7 +234,8 @@ class Search:
         if self.hopeless is not None and self.hopeless():
             self.exhausted = True
         if self.progress is not None:
-            if self.scorer.penalty(tier) < self._kept_below - EPSILON:
+            kept = self.scorer.penalty(tier) < self._kept_below - EPSILON
+            if kept or (self._lowest is not None and self._lifted(tier, self._lowest)):
                 self._best = self._standing()
             self.progress(f"tier {number}", *self._best)
 
@@ -296,7 +309,8 @@ class Search:
         if share < 1 and len(low):
             k = int(share * len(low)) + 1
             level = float(low[k]) if k < len(low) else 1.0
-            level = min(1.0, max(level, low[0] + 0.5 * share * (1 - low[0])))
+            level = min(level, low[0] + 0.5 * share * (1 - low[0]), low[0] * (1 + 2 * share))
+            level = min(1.0, max(level, float(np.nextafter(low[0], 1))))
         served = set(tier.goals)
         return [level if i in served else 0.0 for i in range(len(self.scorer.goals))]
 
@@ -628,7 +642,7 @@ class Search:
         scorer.restore(end)
         failed, best = 0, Reached.of(scorer, start)
         # what is tried is not reported as reached
-        self._kept_below = -np.inf
+        self._kept_below, self._lowest = -np.inf, None
         for _ in range(4 * own.shortening_tries):
             if failed >= own.shortening_tries or self.spent():
                 return

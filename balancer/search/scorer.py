@@ -201,6 +201,28 @@ class Scorer:
         hard = any(self.goals[i].hard for i in tier.goals)
         return penalty - (EPSILON if hard else trivial_share * min(penalty, 1.0))
 
+    def lowest(self, tier: Tier) -> Floats:
+        """The scores below 1 of a tier's cells, in ascending order, without goals that add up."""
+        goals = [i for i in tier.goals if self.goals[i].aggregate == "min"]
+        found = [self.scores[i][self.scores[i] < 1] for i in goals]
+        return np.sort(np.concatenate([*found, np.empty(0)]))
+
+    def lifted(self, tier: Tier, then: Floats, trivial_share: float) -> bool:
+        """Whether the first of a tier's :meth:`lowest` scores that has changed is higher now.
+
+        By more than a trivial share of it. An action that raises the lowest score that it touches
+        may add to the penalty where scores are nearly flat, far from the limits.
+        """
+        now = self.lowest(tier)
+        n = max(len(now), len(then))
+        now = np.pad(now, (0, n - len(now)), constant_values=1.0)
+        then = np.pad(then, (0, n - len(then)), constant_values=1.0)
+        changed = np.flatnonzero(np.abs(now - then) > EPSILON)
+        if not len(changed):
+            return False
+        first = changed[0]
+        return bool(now[first] - then[first] > trivial_share * then[first])
+
     def met(self, i: int) -> bool:
         """Whether every cell is content with goal number `i`."""
         return bool((self.scores[i] >= 1).all())
@@ -435,13 +457,15 @@ class Scorer:
 
 
 def improves(before: Scorer, after: Scorer, tiers: int, trivial_share: float) -> bool:
-    """Whether the first of `tiers` tiers whose penalty changes improves enough to be worthwhile."""
+    """Whether the first of `tiers` tiers that changes improves enough to be worthwhile."""
     for stage in (stage for tier in before.tiers[:tiers] for stage in before.stages(tier)):
         then, now = before.penalty(stage), after.penalty(stage)
-        if now > then + EPSILON:
-            return False
         if now < before.worthwhile(stage, then, trivial_share):
             return True
+        if after.lifted(stage, before.lowest(stage), trivial_share):
+            return True
+        if now > then + EPSILON:
+            return False
     return False
 
 
