@@ -18,6 +18,7 @@ from cluster_model.snapshot import Bools, BrokerState, Ints, Snapshot
 from goals import (
     Goal,
 )
+from goals.curves import TOLERANCE
 
 
 def action_rows(
@@ -76,7 +77,7 @@ def within(rows: ActionRows, budget: Budget, snapshot: Snapshot) -> int:
     if budget.moves is not None:
         fits &= np.cumsum(np.isin(kinds, ("move", "move_disk", "add"))) <= budget.moves
     if budget.cost is not None:
-        fits &= np.cumsum(rows.cost) <= budget.cost
+        fits &= np.cumsum(rows.cost) <= budget.cost * (1 + TOLERANCE)
     moved = np.isin(kinds, ("move", "add"))
     for limit, group in budget.per_group(snapshot):
         fits &= _count_of_each(group, rows.source, moved & (rows.source >= 0)) <= limit

@@ -12,6 +12,7 @@ from balancer.problem.budget import Budget
 from balancer.problem.movement_cost import cost_at
 from cluster_model.placement import LEAD, MOVE_DISK, Batch, Placement
 from cluster_model.snapshot import Bools, Floats, Ints
+from goals.curves import TOLERANCE
 
 
 class _Meter(NamedTuple):
@@ -59,7 +60,7 @@ class _Meter(NamedTuple):
         return np.asarray(fits.reshape(-1, self.parts).all(axis=1))
 
     def _most(self) -> Floats:
-        most: Floats = self.left[self.cell] * (1 + 1e-12)
+        most: Floats = self.left[self.cell] * (1 + TOLERANCE)
         return most
 
 
@@ -115,7 +116,8 @@ class Spending:
     def within(self) -> bool:
         """Whether the placement keeps within all limits."""
         tallies = zip(self._groups, self._arrived, self._left, strict=True)
-        return min(self.left) >= 0 and all(
+        moves, cost = self.left
+        return min(moves, cost + TOLERANCE * self.cost) >= 0 and all(
             max(arrived.max(), gone.max()) <= limit for (limit, _), arrived, gone in tallies
         )
 

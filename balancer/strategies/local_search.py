@@ -120,10 +120,15 @@ class LocalSearch(SearchParameters):
                     # the plan is the first part of this search's that the limits allow
                     exhausted = "stopped"
                 else:
-                    bound = not spending.within
+                    bound, first, end = not spending.within, search, scorer.mark()
                     scorer.restore(begin)
                     spending.restart()
                     search = searched(spending, deadline)
+                    if search.exhausted and not len(spending.moved):
+                        # time ended it before its first move: the first part of what the other
+                        # one found is better than nothing
+                        scorer.restore(end)
+                        search, search.exhausted = first, True
                     # a search that time ended does not show whether the limits bound the plan
                     exhausted = "budget" if bound or spending.refused else None
         else:

@@ -17,6 +17,7 @@ from balancer.problem.movement_cost import copy_cost
 from balancer.problem.problem import Problem
 from balancer.problem.resolution import resolve
 from balancer.problem.rules import Rules
+from balancer.search.spending import moves_bind
 from balancer.strategies.strategy import ProgressCallback, Proposal, StrategyError
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Floats, Ints
@@ -64,16 +65,14 @@ class Milp(AllocationParameters):
     ) -> Proposal:
         """Allocate key groups; the budget's moves or cost limit the migration.
 
+        Of both, the one that allows fewer copies of the mean replica is a constraint.
+
         Raises
         ------
         InputError
             If snapshot, operation or limits do not fit, or a package is missing.
         """
         deadline = Deadline.after(limits.seconds, problem.stop)
-        if limits.moves is not None and limits.cost is not None:
-            raise StrategyError(
-                f"strategy {self.name}: a budget of moves or of cost (bytes) expected, both given"
-            )
         try:
             from balancer.allocation.units import units_of
 
@@ -83,16 +82,20 @@ class Milp(AllocationParameters):
                     f"strategy {self.name}: a budget of cost found together with costs that depend "
                     "on the destination, only one of them expected; the strategy goals takes both"
                 )
-            by_cost: Floats | None = None if limits.cost is None else copy_cost(start)[0]
-            budget = limits.moves if by_cost is None else limits.cost
+            moves, cost = (np.inf if x is None else x for x in (limits.moves, limits.cost))
+            few = limits.cost is None or moves_bind(start, moves, cost)
+            by_cost: Floats | None = None if few else copy_cost(start)[0]
+            budget = moves if few else cost
             units = units_of(
                 start.snapshot,
                 problem.operation,
-                budget=np.inf if budget is None else budget,
+                budget=budget,
                 cost="count" if by_cost is None else by_cost,
                 resource=self.resource,
                 most=_hard_limits(problem),
             )
+            if progress is not None:
+                progress("program", 0, 0, 0)
             solution, group = self.solved(units, deadline, seed)
         except ModuleNotFoundError as error:
             raise StrategyError(
@@ -105,6 +108,9 @@ class Milp(AllocationParameters):
         if len(placement.replica_disk):
             moved = np.flatnonzero(placement.replica_broker != start.replica_broker)
             placement.replica_disk[moved] = pick_disk(start, placement.replica_broker[moved])
+        actions = int((placement.brokers != start.brokers).sum())
+        if progress is not None:
+            progress("program", 0, 0, actions)
         label = np.arange(start.snapshot.n_partitions) + len(group)
         label[units.partition] = group
         still = solution.node == units.problem.node
@@ -119,6 +125,7 @@ class Milp(AllocationParameters):
             placement=placement,
             rules=_integrated(problem),
             group=label,
+            actions=actions,
             exhausted=exhausted,
             strategy=self.name,
             units=units,

@@ -119,7 +119,7 @@ class Strategy(Protocol):
         seed
             Seed of random choices: equal problems, limits and seeds give equal proposals.
         progress
-            Called often, if given.
+            Called often, if given; before and after a program that a solver works on.
 
         Raises
         ------

@@ -171,13 +171,26 @@ def test_equal_seeds_give_equal_plans(strategy: Any) -> None:
     assert first == second
 
 
+def test_a_program_keeps_limits_on_moves_and_cost_and_reports_before_and_after_it() -> None:
+    s, seen = stream(), list[tuple[str, int]]()
+    free = Balancer(requested(), strategy="milp").propose(
+        s, progress=lambda phase, met, of, actions: seen.append((phase, actions))
+    )
+    assert seen[0] == ("program", 0)
+    assert ("program", free.summary.replica_moves) in seen
+    half, tenth = free.summary.replica_moves // 2, free.summary.cost / 10
+    for moves, cost in ((half, free.summary.cost), (free.summary.replica_moves, tenth)):
+        plan = Balancer(
+            requested(), budget=Budget(moves=moves, bytes=cost), strategy="milp"
+        ).propose(s)
+        assert 0 < plan.summary.replica_moves <= moves
+        assert plan.summary.cost <= cost * (1 + 1e-9)
+
+
 def test_what_cannot_be_is_one_sentence() -> None:
     s = stream()
     with pytest.raises(StrategyError, match="'luck' found, one of albic, goals, milp expected"):
         Balancer(strategy="luck")
-    both = Balancer(requested(), budget=Budget(moves=1, bytes=1), strategy="milp")
-    with pytest.raises(StrategyError, match="moves or of cost"):
-        both.propose(s)
     several = synthetic_snapshot(brokers=6, partitions=20, racks=3)
     with pytest.raises(InputError, match="3 replicas found, 1 expected"):
         Balancer(strategy="milp").propose(several)
