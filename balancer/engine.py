@@ -58,6 +58,16 @@ from goals.patterns import matching
 from metrics_reporter.plugins import fault_of
 
 
+def _named(progress: ProgressCallback) -> ProgressCallback:
+    """The same callback; what it raises is named as its own, not the strategy's."""
+
+    def called(phase: str, met: int, of: int, actions: int) -> None:
+        with fault_of("progress failed", InputError):
+            progress(phase, met, of, actions)
+
+    return called
+
+
 def _check_type(name: str, given: object, expected: Any) -> None:
     """Raise InputError unless an argument is of a type."""
     if not isinstance(given, expected) or isinstance(given, bool):
@@ -188,6 +198,8 @@ class Balancer:
             )
         _check_type("operation", operation, Operation | None)
         _check_type("progress", progress, Callable | None)
+        if progress is not None:
+            progress = _named(progress)
         if stop is not None and not callable(getattr(stop, "is_set", None)):
             raise InputError(f"stop: {type(stop).__name__} found, Event or None expected")
         operation = with_ids_of(operation or Operation(), snapshot)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,7 +15,7 @@ from balancer.problem.movement_cost import cost_at
 from balancer.problem.rules import Rules
 from balancer.search.arrays import first_of
 from cluster_model.placement import LEAD, MOVE, Batch, Placement
-from cluster_model.snapshot import Bools, BrokerState, Ints, Snapshot
+from cluster_model.snapshot import Bools, BrokerState, Floats, Ints, Snapshot
 from goals import (
     Goal,
 )
@@ -36,11 +37,7 @@ def action_rows(
     # the first replica of a partition leads it
     leads = np.zeros(len(flat), np.bool_)
     leads[len(removed) :] = added % start.slots == walked.leader[added // start.slots]
-    new = added // start.slots
-    arrives = cost_at(start, new, leads[len(removed) :], walked.replica_broker[added])
-    if len(s.creatable):
-        # what is created from nothing copies nothing
-        arrives = np.where(s.creatable[new], 0.0, arrives)
+    arrives = cost_of_new(start, walked, added)
     kind_names: dict[int, ActionKind] = {MOVE: "move", LEAD: "leadership"}
     names: list[ActionKind] = ["remove" for _ in removed]
     names += ["add" for _ in added]
@@ -68,6 +65,47 @@ def action_rows(
         demoted=~rules.leads & (s.broker_state != BrokerState.DEAD),
         group=np.concatenate([none, steps.group]),
     )
+
+
+def cost_of_new(start: Placement, walked: Placement, added: Ints) -> Floats:
+    """(K,) what it costs to create each new replica, given by flat slot."""
+    new, s = added // start.slots, start.snapshot
+    leads = added % start.slots == walked.leader[new]
+    cost: Floats = cost_at(start, new, leads, walked.replica_broker[added])
+    # what is created from nothing copies nothing
+    return np.where(s.creatable[new], 0.0, cost) if len(s.creatable) else cost
+
+
+def affordable_first(start: Placement, walked: Placement, added: Ints, budget: Budget) -> Ints:
+    """New replicas in another order: first as many as the budget allows, the cheapest ones.
+
+    The replicas of a partition keep their order. A plan then ends where the others begin.
+    """
+    if not budget.limits_moves or not len(added):
+        return added
+    cost, partition = cost_of_new(start, walked, added), (added // start.slots).tolist()
+    most = dict[int, float]()
+    for p, price in zip(partition, cost.tolist(), strict=True):
+        most[p] = max(price, most.get(p, 0.0))
+    order = np.argsort([most[p] for p in partition], kind="stable")
+    moves = math.inf if budget.moves is None else float(budget.moves)
+    left = math.inf if budget.cost is None else budget.cost * (1 + TOLERANCE)
+    groups = [
+        (group[walked.replica_broker[added]], limit)
+        for limit, group in budget.per_group(start.snapshot)
+    ]
+    room = [np.full(int(cell.max()) + 1, limit) for cell, limit in groups]
+    taken, closed = np.zeros(len(added), np.bool_), set[int]()
+    for row in order.tolist():
+        places = [(free, cell[row]) for free, (cell, _) in zip(room, groups, strict=True)]
+        fits = moves >= 1 and cost[row] <= left and all(free[at] >= 1 for free, at in places)
+        if not fits or partition[row] in closed:
+            closed.add(partition[row])
+            continue
+        taken[row], moves, left = True, moves - 1, left - float(cost[row])
+        for free, at in places:
+            free[at] -= 1
+    return added[np.concatenate([order[taken[order]], order[~taken[order]]])]
 
 
 def within(rows: ActionRows, budget: Budget, snapshot: Snapshot) -> int:

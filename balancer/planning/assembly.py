@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from balancer.planning.action_rows import action_rows, truncated, within
+from balancer.planning.action_rows import action_rows, affordable_first, truncated, within
 from balancer.planning.additions import admit
 from balancer.planning.bounds import cost_bound
 from balancer.planning.document import RelaxedLimit, Remedy, Summary
@@ -85,6 +85,7 @@ def assemble(
     if progress is not None:
         progress("order", 0, proposal.actions, proposal.actions)
     added = _added(cluster_at(walked), goals, final, rules, parameters)
+    added = affordable_first(start, walked, added, budget)
     arena = cluster_at(walked.copy())
     same = np.array_equal(start.replica_broker, walked.replica_broker)
     scorer = initial.copy(arena) if same else Scorer(arena, goals)

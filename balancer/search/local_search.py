@@ -60,6 +60,8 @@ class Search:
     progress: Callable[[str, list[int], int], None] | None = None
     spending: Spending | None = None
     hopeless: Callable[[], bool] | None = None
+    #: whether the largest of what has to leave its broker goes first
+    largest_first: bool = False
     actions: int = 0
     rounds: int = 0
     exhausted: bool = False
@@ -402,7 +404,19 @@ class Search:
     def _gain_per_cost(self, number: int, batch: Batch, gain: Floats) -> Floats:
         """Gain per cost, with the tiers below as a minor factor."""
         gain = self._with_lower_tiers(number, batch, gain)
-        return gain / self.candidates.price(batch)
+        priority = gain / self.candidates.price(batch)
+        if self.largest_first:
+            leaves = self.rules.draining[self.scorer.placement.source(batch)]
+            ahead = priority.max(initial=0.0) + self._sizes(batch) + EPSILON * gain
+            priority = np.where(leaves, ahead, priority)
+        return priority
+
+    def _sizes(self, batch: Batch) -> Floats:
+        """(C,) load of each partition's leader, of the resource of which it is most of the most."""
+        load = self.scorer.placement.snapshot.leader_load
+        most = np.maximum(load.max(0, initial=0.0), np.finfo(np.float64).tiny)
+        sizes: Floats = (load[batch.partition] / most).max(1, initial=0.0)
+        return sizes
 
     def _with_lower_tiers(self, number: int, batch: Batch, gain: Floats) -> Floats:
         """The tier's gain, scaled according to the tiers below it."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from balancer.problem.budget import Budget
 from balancer.problem.capacity_guards import implied
 from balancer.problem.deadline import Deadline
+from balancer.problem.movement_cost import copy_cost
 from balancer.problem.problem import Problem
 from balancer.problem.replication_factor import ReplicationFactor
 from balancer.search.exploration import (
@@ -94,9 +97,11 @@ class LocalSearch(SearchParameters):
             nonlocal improved
             search = fresh()
             search.run()
+            if _still_there(search) and not search.exhausted:
+                search = _emptied(search, fresh, begin)
             if not grows:
                 search.reduce(problem.start)
-                if spending is None and not search.exhausted:
+                if (spending is None or not limits.limits_moves) and not search.exhausted:
                     search = self._finished(search, fresh, begin, sorts)
                 if not limits.limits_moves and not search.exhausted:
                     if self.improvement_rounds:
@@ -131,6 +136,8 @@ class LocalSearch(SearchParameters):
                         search, search.exhausted = first, True
                     # a search that time ended does not show whether the limits bound the plan
                     exhausted = "budget" if bound or spending.refused else None
+        elif self._alike(scorer, problem):
+            search = searched(Spending(problem.start, scorer.placement, limits), deadline)
         else:
             search = searched(None, deadline)
         if search.exhausted:
@@ -144,6 +151,19 @@ class LocalSearch(SearchParameters):
             unreached=None if exhausted or grows else out_of_reach(search, begin[0]),
             longer="" if grows else _longer(search, limits, improved),
         )
+
+    def _alike(self, scorer: Scorer, problem: Problem) -> bool:
+        """Whether every copy costs the same.
+
+        Then fewest moves are what the search within limits makes: the worst cells first, by their
+        largest replicas. It neither anneals nor tries the other ways of small clusters.
+        """
+        size, _ = copy_cost(problem.start)
+        alike = (
+            len(size) > 0 and size.min() == size.max() and not len(problem.start.snapshot.move_cost)
+        )
+        sums = any(goal.aggregate == "sum" for goal in scorer.goals)
+        return alike and not sums and not self._small(scorer)
 
     def _small(self, scorer: Scorer) -> bool:
         return scorer.placement.snapshot.n_replicas <= self.perturbed_replicas
@@ -184,6 +204,32 @@ class LocalSearch(SearchParameters):
             search.reduce(begin[0])
             _polish(search, begin)
         return search
+
+
+def _still_there(search: Search) -> int:
+    """How many replicas are on brokers that they have to leave."""
+    there = search.scorer.placement.replica_broker
+    return int(np.append(search.rules.draining, False)[there].sum())
+
+
+def _emptied(
+    search: Search, fresh: Callable[[], Search], begin: tuple[Placement, list[Floats]]
+) -> Search:
+    """Another search, in which the largest of what has to leave goes first, if less stays then."""
+    scorer = search.scorer
+    end, stays = scorer.mark(), _still_there(search)
+    scorer.restore(begin)
+    other = fresh()
+    if other.spending is not None:
+        other.spending.restart()
+    other.largest_first = True
+    other.run()
+    if _still_there(other) < stays:
+        return other
+    scorer.restore(end)
+    if search.spending is not None:
+        search.spending.restart()
+    return search
 
 
 def _longer(

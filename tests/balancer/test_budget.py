@@ -24,7 +24,7 @@ from balancer.verification.checker import check_plan
 from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
 from cluster_model.snapshot import Floats, Ints
-from goals import UsageDistribution, load_goals
+from goals import LeaderReplicaDistribution, UsageDistribution, load_goals
 
 UNLIMITED = Budget(moves=10**6, cost=1e16, moves_per_broker=10**6, moves_per_rack=10**6)
 
@@ -126,13 +126,15 @@ def test_affordable_actions_keep_within_the_limits_one_after_the_other(seed: int
         assert alone[row] == Spending(start, one, limits).within
 
 
-def single_copies(seed: int, brokers: int = 12, partitions: int = 800) -> Snapshot:
+def single_copies(
+    seed: int, brokers: int = 12, partitions: int = 800, skew: float = 0.8
+) -> Snapshot:
     """One replica per partition, placed unevenly."""
     rng = np.random.default_rng(seed)
     s = synthetic_snapshot(
         brokers=brokers, partitions=partitions, topics=8, replication_factor=1, seed=seed
     )
-    share = rng.lognormal(0, 0.8, brokers)
+    share = rng.lognormal(0, skew, brokers)
     where = rng.choice(brokers, partitions, p=share / share.sum())
     return replace(s, replica_broker=where.astype(s.replica_broker.dtype))
 
@@ -185,6 +187,103 @@ def test_few_moves_relieve_the_fullest_broker(seed: int, moves: int) -> None:
     assert plan.summary.replica_moves <= moves
     # the goal is content at 1.09
     assert reached <= 1.02 * max(best, 1.09)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("moves", [50, 200, 400])
+def test_far_from_the_limits_the_fullest_broker_comes_first(seed: int, moves: int) -> None:
+    # four to sixteen times as full as the mean: there all scores are nearly 0
+    s = single_copies(seed, brokers=40, partitions=4_000, skew=1.5)
+    load = s.leader_load[:, s.resource("network_in")]
+    goal = {"goal": "UsageDistribution", "resource": "network_in", "tier": 1}
+    plan = Balancer({"goals": [goal]}, budget=Budget(moves=moves)).propose(s)
+    reached = fullest(plan.placement.replica_broker, load, s.n_brokers)
+    least = least_fullest(s.replica_broker, load, s.n_brokers, moves)
+    assert reached <= 1.02 * max(least, 1.09)
+
+
+def test_a_plan_without_a_limit_makes_few_moves_where_every_move_costs_the_same() -> None:
+    s = single_copies(2, brokers=30, partitions=3_000)
+    load = s.leader_load[:, s.resource("network_in")].copy()
+    s = replace(
+        s,
+        resources=("network_in",),
+        capacity=np.full((s.n_brokers, 1), load.sum()),
+        leader_load=load[:, None],
+        follower_load=np.zeros((s.n_partitions, 1)),
+    )
+    goals = [UsageDistribution(resource="network_in")]
+    plan = Balancer(goals).propose(s)
+    assert plan.summary.cost_unit == "replicas"
+    assert not plan.unmet
+    needed = next(
+        n
+        for n in range(1, s.n_partitions)
+        if greedy(s.replica_broker, load, s.n_brokers, n) <= 1.09
+    )
+    assert plan.summary.replica_moves <= 1.3 * needed
+
+
+def test_the_cost_of_a_plan_is_enough_for_it() -> None:
+    for seed in range(4):
+        s = synthetic_snapshot(brokers=8, partitions=120, racks=4, seed=seed)
+        plan = Balancer().propose(s)
+        limited = Balancer(budget=Budget(bytes=plan.summary.cost)).propose(s)
+        assert limited.rows.kind == plan.rows.kind
+        assert limited.summary.exhausted is None
+
+
+def grown(brokers: int, partitions: int) -> Snapshot:
+    """All replicas on the first two brokers, all leaders on the first one."""
+    s = synthetic_snapshot(
+        brokers=brokers,
+        partitions=partitions,
+        racks=brokers,
+        replication_factor=2,
+        utilization=0.02,
+    )
+    return replace(
+        s,
+        replica_broker=np.tile([0, 1], partitions).astype(s.replica_broker.dtype),
+        leader=np.zeros_like(s.leader),
+    )
+
+
+# with all goals, what leaders carry counts besides their number
+@pytest.mark.parametrize(("goals", "most"), [("default", 22), ("leaders", 16)])
+@pytest.mark.parametrize("brokers", [3, 5, 8, 12])
+def test_leadership_is_free_on_a_cluster_that_has_grown(
+    brokers: int, goals: str, most: int
+) -> None:
+    s = grown(brokers, 30)
+    used: Any = "default" if goals == "default" else [LeaderReplicaDistribution()]
+    plan = Balancer(used, budget=Budget(moves=0)).propose(s)
+    assert np.bincount(plan.placement.location, minlength=brokers).max() <= most
+    assert not check_plan(s, plan.document()).violations
+    again = Balancer(used, budget=Budget(moves=0)).propose(plan.final_snapshot())
+    assert not again.actions
+
+
+@pytest.mark.parametrize(
+    ("limits", "least"),
+    [({"bytes": 1e11}, 8), ({"moves_per_broker": 1}, 5), ({"moves_per_rack": 3}, 9)],
+    ids=lambda given: str(given),
+)
+def test_as_many_replicas_are_added_as_limits_allow(limits: dict[str, Any], least: int) -> None:
+    s = synthetic_snapshot(
+        brokers=8,
+        partitions=150,
+        racks=4,
+        replication_factor=2,
+        utilization=0.3,
+        seed=1,
+        dead_brokers=1,
+    )
+    operation = Operation(kind="change_replication_factor", replication_factor={".*": 3})
+    plan = Balancer(budget=Budget(**limits)).propose(s, operation)
+    assert plan.summary.replicas_added >= least
+    report = check_plan(s, plan.document())
+    assert report.ok, [str(f) for f in (*report.violations, *report.mismatches)]
 
 
 def spent(plan: Plan) -> tuple[int, float, int, int]:

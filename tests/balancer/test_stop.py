@@ -18,7 +18,7 @@ from balancer.cli.app import app
 from balancer.report import html_report
 from balancer.strategies import Problem, Proposal
 from balancer.verification.checker import check_plan
-from cluster_model import Snapshot, save_snapshot, synthetic_snapshot
+from cluster_model import InputError, Snapshot, save_snapshot, synthetic_snapshot
 
 ROOT = Path(__file__).parents[2]
 
@@ -186,3 +186,12 @@ main()
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "counterpoise: interrupted\n")
+
+
+def test_what_a_callback_raises_is_named_as_its_own() -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("x")
+
+    s = synthetic_snapshot(brokers=4, partitions=20, racks=2, skew=3)
+    with pytest.raises(InputError, match=r"^progress failed \(KeyError: 'x'\)$"):
+        Balancer().propose(s, progress=broken)
