@@ -311,8 +311,11 @@ class Search:
         if share < 1 and len(low):
             k = int(share * len(low)) + 1
             level = float(low[k]) if k < len(low) else 1.0
-            level = min(level, low[0] + 0.5 * share * (1 - low[0]), low[0] * (1 + 2 * share))
-            level = min(1.0, max(level, float(np.nextafter(low[0], 1))))
+            level = max(level, low[0] + 0.5 * share * (1 - low[0]))
+            if 0 < low[0] < self.parameters.nearly_flat:
+                # others with hardly higher scores may be far less in need
+                level = min(level, low[0] * (1 + 2 * share))
+            level = min(1.0, level)
         served = set(tier.goals)
         return [level if i in served else 0.0 for i in range(len(self.scorer.goals))]
 

@@ -60,6 +60,9 @@ class SearchParameters(OwnTypes):
     worst_share
         Under limits on moves or cost: the share of a tier's cells that are not content, worst
         first, that each round relieves.
+    nearly_flat
+        Under such limits: below this score only cells with hardly higher scores than the worst are
+        relieved with it. It is where the curve of distributions (seed 004) becomes nearly flat.
     spent_at_once
         Under such limits: the share of what is left that a round may spend on cells that are
         not the worst.
@@ -213,6 +216,7 @@ class SearchParameters(OwnTypes):
     carried_out_share: Share = 0.8
     swap_share: Share = 0.95
     worst_share: Positive = 0.1
+    nearly_flat: Share = 0.1
     spent_at_once: Positive = 0.125
     slow_share: Share = 0.02
     unlimited_share: Share = 0.25
