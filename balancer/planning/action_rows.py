@@ -105,7 +105,8 @@ def affordable_first(start: Placement, walked: Placement, added: Ints, budget: B
         taken[row], moves, left = True, moves - 1, left - float(cost[row])
         for free, at in places:
             free[at] -= 1
-    return added[np.concatenate([order[taken[order]], order[~taken[order]]])]
+    found: Ints = added[np.concatenate([order[taken[order]], order[~taken[order]]])]
+    return found
 
 
 def within(rows: ActionRows, budget: Budget, snapshot: Snapshot) -> int:
