@@ -130,6 +130,9 @@ class SearchParameters(OwnTypes):
         Minimum gain in contentment and weighted room that makes a swap worthwhile.
     pairing_share
         Disjoint swaps are selected in passes until one adds less than this share of the first.
+    retried_share
+        If at most this share of what has to leave its broker stays there, or one replica, another
+        search lets the largest go first.
     trivial_share
         A tier's changes are kept if they remove more than this share of its penalty, or of one
         item that is not content at all (any amount if it has a hard goal): smaller gains are not
@@ -253,6 +256,7 @@ class SearchParameters(OwnTypes):
     slack_parcel: Positive = 0.03
     least_swap_gain: float = Field(default=1e-6, gt=0)
     pairing_share: Positive = 0.1
+    retried_share: Share = 0.1
     trivial_share: Share = 0.01
     perturbed_replicas: int = Field(default=50, ge=0)
     perturbation_tries: Count = 10

@@ -97,7 +97,7 @@ class LocalSearch(SearchParameters):
             nonlocal improved
             search = fresh()
             search.run()
-            if _still_there(search) and not search.exhausted:
+            if not search.exhausted:
                 search = _emptied(search, fresh, begin)
             if not grows:
                 search.reduce(problem.start)
@@ -206,25 +206,32 @@ class LocalSearch(SearchParameters):
         return search
 
 
-def _still_there(search: Search) -> int:
-    """How many replicas are on brokers that they have to leave."""
-    there = search.scorer.placement.replica_broker
-    return int(np.append(search.rules.draining, False)[there].sum())
+def _still_there(search: Search, placement: Placement) -> int:
+    """How many replicas that may move are on brokers that they have to leave."""
+    rules = search.rules
+    there = np.append(rules.draining, False)[placement.replica_broker]
+    return int((there & rules.free(placement)).sum())
 
 
 def _emptied(
     search: Search, fresh: Callable[[], Search], begin: tuple[Placement, list[Floats]]
 ) -> Search:
-    """Another search, in which the largest of what has to leave goes first, if less stays then."""
+    """Another search, in which the largest of what has to leave goes first, if less stays then.
+
+    Where much stays, as little room is left for the largest, and the search is not repeated.
+    """
     scorer = search.scorer
-    end, stays = scorer.mark(), _still_there(search)
+    stays, all_ = (_still_there(search, found) for found in (scorer.placement, begin[0]))
+    if not 0 < stays <= max(1, search.parameters.retried_share * all_):
+        return search
+    end = scorer.mark()
     scorer.restore(begin)
     other = fresh()
     if other.spending is not None:
         other.spending.restart()
     other.largest_first = True
     other.run()
-    if _still_there(other) < stays:
+    if _still_there(other, scorer.placement) < stays:
         return other
     scorer.restore(end)
     if search.spending is not None:

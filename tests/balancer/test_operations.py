@@ -24,7 +24,7 @@ from balancer.search.scorer import Scorer
 from balancer.verification.checker import check_plan
 from cluster_model import BrokerState, InputError, Snapshot, SnapshotError, synthetic_snapshot
 from cluster_model.placement import MOVE, Batch
-from goals import Cluster, Goal, ReplicaDistribution, load_goals
+from goals import Cluster, Goal, ReplicaDistribution, ResourceCapacity, load_goals
 
 seeds = st.integers(0, 10_000)
 # shrinking a whole cluster takes minutes and its seed says as much
@@ -157,6 +157,29 @@ def test_removing_all_but_too_few_brokers_is_reported_and_the_rest_is_planned() 
     assert duty.brokers_to_add == 1
     left = sum(bool({2, 3} & {b}) for on in lists(plan.final_snapshot()).values() for b in on)
     assert left == 3  # of four replicas there, the only one that has another home has left
+
+
+@pytest.mark.parametrize(
+    ("seed", "partitions", "utilization"), [(14, 79, 0.597), (42, 76, 0.58), (42, 76, 0.616)]
+)
+def test_a_broker_is_emptied_where_there_is_room_only_if_the_largest_leave_first(
+    seed: int, partitions: int, utilization: float
+) -> None:
+    s = synthetic_snapshot(
+        brokers=5,
+        partitions=partitions,
+        racks=5,
+        replication_factor=2,
+        utilization=utilization,
+        skew=1.0,
+        seed=seed,
+    )
+    goals = [ResourceCapacity(resource="disk", threshold=0.8, tier=0)]
+    plan = Balancer(goals).propose(s, Operation(kind="remove_brokers", brokers=(1,)))
+    assert plan.verdict is not None
+    assert plan.verdict.fulfilled
+    report = check_plan(s, plan.document())
+    assert report.ok, [str(f) for f in (*report.violations, *report.mismatches)]
 
 
 def test_a_removed_broker_may_be_dead_already() -> None:
