@@ -135,8 +135,8 @@ class SearchParameters(OwnTypes):
         search lets the largest go first.
     trivial_share
         A tier's changes are kept if they remove more than this share of its penalty, or of one
-        item that is not content at all (any amount if it has a hard goal): smaller gains are not
-        worth a move.
+        item that is not content at all (any amount if it has a hard goal), or if the lowest score
+        that changed is higher by more than this share of it: smaller gains are not worth a move.
     perturbed_replicas
         Clusters of up to this many replicas are retried from random nearby placements if a tier
         remains unmet; 0 for none.

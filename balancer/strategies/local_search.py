@@ -129,7 +129,7 @@ class LocalSearch(SearchParameters):
                     scorer.restore(begin)
                     spending.restart()
                     search = searched(spending, deadline)
-                    if search.exhausted and not len(spending.moved):
+                    if search.exhausted and not (spending.exhausted or len(spending.moved)):
                         # time ended it before its first move: the first part of what the other
                         # one found is better than nothing
                         scorer.restore(end)

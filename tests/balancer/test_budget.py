@@ -17,6 +17,7 @@ from balancer import Balancer, Budget, Operation, Plan
 from balancer.problem.movement_cost import movement_cost
 from balancer.problem.resolution import resolve
 from balancer.search.candidates import Candidates
+from balancer.search.local_search import Search
 from balancer.search.scorer import Scorer
 from balancer.search.spending import Spending
 from balancer.strategies.local_search import LocalSearch
@@ -231,6 +232,25 @@ def test_the_cost_of_a_plan_is_enough_for_it() -> None:
         limited = Balancer(budget=Budget(bytes=plan.summary.cost)).propose(s)
         assert limited.rows.kind == plan.rows.kind
         assert limited.summary.exhausted is None
+
+
+def test_if_time_ends_the_search_within_limits_before_its_first_move_some_moves_are_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = Search.run
+
+    def ended(self: Search) -> None:
+        if self.spending is None:
+            run(self)
+        else:
+            self.exhausted = True
+
+    monkeypatch.setattr(Search, "run", ended)
+    s = synthetic_snapshot(brokers=8, partitions=120, racks=4, seed=1)
+    plan = Balancer(budget=Budget(moves=5)).propose(s)
+    assert plan.summary.replica_moves == 5
+    report = check_plan(s, plan.document())
+    assert report.ok, [str(f) for f in (*report.violations, *report.mismatches)]
 
 
 def grown(brokers: int, partitions: int) -> Snapshot:
