@@ -96,11 +96,17 @@ class Scorer:
         scores = np.empty((len(bundle.members), cells))
         for start in range(0, cells, size):
             keys = np.arange(start, min(start + size, cells))
-            scores[:, keys[0] : keys[-1] + 1] = bundle.score(
+            found = bundle.score(
                 self.cluster.partition_state(keys)
                 if scope.of_partitions
                 else State(self._fetcher(scope, keys))
             )
+            if found.shape != (len(scores), len(keys)):
+                raise GoalError(
+                    f"goal {bundle.names}: scores of shape {found.shape[1:]} found, "
+                    f"({len(keys)},) expected: one for each {scope.noun}"
+                )
+            scores[:, keys[0] : keys[-1] + 1] = found
         return scores
 
     def copy(self, cluster: Cluster) -> Scorer:
@@ -483,12 +489,12 @@ class _Bundle:
         self.summed = goals[members[0]].aggregate == "sum"
         self.scores = np.empty((len(members), 0))
         self._goals = [goals[i] for i in members]
-        self._names = ", ".join(goal.name for goal in self._goals)
+        self.names = ", ".join(goal.name for goal in self._goals)
         self._score_batch = self._goals[0].score_batch(self._goals) if len(members) > 1 else None
 
     def score(self, state: State) -> Floats:
         """(k, …) contentment with each goal."""
-        with fault_of(f"goal {self._names}: score failed", GoalError, InputError):
+        with fault_of(f"goal {self.names}: score failed", GoalError, InputError):
             scores: Floats = (
                 self._score_batch(state)
                 if self._score_batch is not None

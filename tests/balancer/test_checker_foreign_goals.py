@@ -113,6 +113,23 @@ def test_a_score_off_the_scale_is_named_and_no_plan_is_made(value: str) -> None:
         Balancer([OffTheScale(value=value)]).propose(SNAPSHOT)
 
 
+class OfAnotherShape(Goal):
+    """Scores with an array that does not have one score for each broker."""
+
+    given: str = "None"
+
+    def score(self, state: State) -> Any:
+        scores = {"None": None, "one": 1.0, "two": np.ones(2), "column": np.ones((5, 1))}
+        return scores[self.given]
+
+
+@pytest.mark.parametrize("given", ["None", "one", "two", "column"])
+def test_scores_of_another_shape_are_named(given: str) -> None:
+    said = r"^goal OfAnotherShape: scores of shape .* found, \(5,\) expected: one for each broker$"
+    with pytest.raises(GoalError, match=said):
+        Balancer([OfAnotherShape(given=given)]).propose(SNAPSHOT)
+
+
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("more", [0.0, 200.0])
 def test_a_limit_may_be_filled_again_up_to_the_start(more: float) -> None:
