@@ -19,7 +19,7 @@ from balancer.verification.checker import check_plan
 from benchmarks.tight import GivenTarget
 from cluster_model import synthetic_snapshot
 from cluster_model.files import save_snapshot
-from goals import Goal, GoalError, ResourceCapacity, at_most
+from goals import Goal, GoalError, ResourceCapacity, State, at_most
 
 SNAPSHOT = synthetic_snapshot(brokers=5, partitions=20, racks=3, replication_factor=2)
 
