@@ -58,7 +58,7 @@ from goals.patterns import matching
 from metrics_reporter.plugins import fault_of
 
 
-def _named(progress: ProgressCallback) -> ProgressCallback:
+def _naming_its_errors(progress: ProgressCallback) -> ProgressCallback:
     """The same callback; what it raises is named as its own, not the strategy's."""
 
     def called(phase: str, met: int, of: int, actions: int) -> None:
@@ -199,7 +199,7 @@ class Balancer:
         _check_type("operation", operation, Operation | None)
         _check_type("progress", progress, Callable | None)
         if progress is not None:
-            progress = _named(progress)
+            progress = _naming_its_errors(progress)
         if stop is not None and not callable(getattr(stop, "is_set", None)):
             raise InputError(f"stop: {type(stop).__name__} found, Event or None expected")
         operation = with_ids_of(operation or Operation(), snapshot)

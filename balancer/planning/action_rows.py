@@ -77,9 +77,9 @@ def cost_of_new(start: Placement, walked: Placement, added: Ints) -> Floats:
 
 
 def affordable_first(start: Placement, walked: Placement, added: Ints, budget: Budget) -> Ints:
-    """New replicas in another order: first as many as the budget allows, the cheapest ones.
+    """New replicas in another order: the cheapest ones that the budget allows come first.
 
-    The replicas of a partition keep their order. A plan then ends where the others begin.
+    The replicas of a partition keep their order. A limited plan ends where the others begin.
     """
     if not budget.limits_moves or not len(added):
         return added
@@ -97,8 +97,10 @@ def affordable_first(start: Placement, walked: Placement, added: Ints, budget: B
     room = [np.full(int(cell.max()) + 1, limit) for cell, limit in groups]
     taken, closed = np.zeros(len(added), np.bool_), set[int]()
     for row in order.tolist():
+        if moves < 1:
+            break
         places = [(free, cell[row]) for free, (cell, _) in zip(room, groups, strict=True)]
-        fits = moves >= 1 and cost[row] <= left and all(free[at] >= 1 for free, at in places)
+        fits = cost[row] <= left and all(free[at] >= 1 for free, at in places)
         if not fits or partition[row] in closed:
             closed.add(partition[row])
             continue

@@ -69,7 +69,8 @@ class Search:
     def __post_init__(self) -> None:
         self.parameters = self.scorer.parameters
         self.rng = np.random.default_rng(self.seed)
-        self._best = self._standing()
+        #: numbers of the goals that the best placement so far meets, and its actions
+        self.best = self._standing()
         # penalty of the served tier below which its changes are kept, and the lowest scores above
         # which they are, too
         self._kept_below = 0.0
@@ -212,7 +213,7 @@ class Search:
 
     def _serve(self, number: int, tier: Tier, give_up: int | None = None) -> None:
         if self.spending is not None:
-            self._serve_within(number, tier)
+            self._serve_within(number, tier, give_up)
             return
         own, idle, penalties = self.parameters, 0, [self.scorer.penalty(tier)]
         give_up = own.idle_rounds if give_up is None else give_up
@@ -238,12 +239,12 @@ class Search:
         if self.progress is not None:
             kept = self.scorer.penalty(tier) < self._kept_below - EPSILON
             if kept or (self._lowest is not None and self._lifted(tier, self._lowest)):
-                self._best = self._standing()
-            self.progress(f"tier {number}", *self._best)
+                self.best = self._standing()
+            self.progress(f"tier {number}", *self.best)
 
     def settle(self) -> None:
         """Take the current placement for the best so far."""
-        self._best = self._standing()
+        self.best = self._standing()
 
     def _standing(self) -> tuple[list[int], int]:
         """The goals that are met now, and the actions so far."""
@@ -266,7 +267,7 @@ class Search:
         gained = self._first[tuple(tier.goals)] - penalties[-1]
         return recent <= max(own.stall_gain, own.stall_share_within * gained)
 
-    def _serve_within(self, number: int, tier: Tier) -> None:
+    def _serve_within(self, number: int, tier: Tier, most_idle: int | None) -> None:
         """Serve a tier within the limits: its worst cells first, free actions before others."""
         assert self.spending is not None
         own = self.parameters
@@ -274,7 +275,8 @@ class Search:
             idle, share, self.candidates.leads_only = 0, least, free
             penalties = [self.scorer.penalty(tier)]
             self._first.setdefault(tuple(tier.goals), penalties[0])
-            give_up = min(2, own.idle_rounds) if free else own.idle_rounds
+            most = own.idle_rounds if most_idle is None else most_idle
+            give_up = min(2, most) if free else most
             while idle < give_up and not self._met(tier) and not self.spent():
                 self.candidates.levels = self._levels(tier, share)
                 spent = self.spending.exhausted and not free
@@ -347,6 +349,8 @@ class Search:
         priority = self._gain_per_cost(number, batch, gain)
         if self.spending is not None and len(tier.goals) > 1 and not self.candidates.leads_only:
             priority *= self._relief(tier, batch) / gain
+        if self.largest_first:
+            priority = self._with_largest_first(batch, priority)
         best = best_of_each(batch.partition, priority, own.checked_per_partition * wider)
         batch, priority, gain = batch[best], priority[best], gain[best]
         ok = self.scorer.allowed_rows(number, batch)
@@ -407,19 +411,20 @@ class Search:
     def _gain_per_cost(self, number: int, batch: Batch, gain: Floats) -> Floats:
         """Gain per cost, with the tiers below as a minor factor."""
         gain = self._with_lower_tiers(number, batch, gain)
-        priority = gain / self.candidates.price(batch)
-        if self.largest_first:
-            leaves = self.rules.draining[self.scorer.placement.source(batch)]
-            ahead = priority.max(initial=0.0) + self._sizes(batch) + EPSILON * gain
-            priority = np.where(leaves, ahead, priority)
-        return priority
+        return gain / self.candidates.price(batch)
 
-    def _sizes(self, batch: Batch) -> Floats:
-        """(C,) load of each partition's leader, of the resource of which it is most of the most."""
-        load = self.scorer.placement.snapshot.leader_load
+    def _with_largest_first(self, batch: Batch, priority: Floats) -> Floats:
+        """The priorities, with those of what has to leave its broker above others, by size."""
+        placement = self.scorer.placement
+        rows = np.flatnonzero(self.rules.draining[placement.source(batch)])
+        load = placement.snapshot.leader_load
         most = np.maximum(load.max(0, initial=0.0), np.finfo(np.float64).tiny)
-        sizes: Floats = (load[batch.partition] / most).max(1, initial=0.0)
-        return sizes
+        # a load of each resource as a share of the largest one
+        size = (load[batch.partition[rows]] / most).max(1, initial=0.0)
+        found = priority.copy()
+        rank = np.arange(1.0, len(rows) + 1)
+        found[rows[np.lexsort((priority[rows], size))]] = priority.max(initial=0.0) + rank
+        return found
 
     def _with_lower_tiers(self, number: int, batch: Batch, gain: Floats) -> Floats:
         """The tier's gain, scaled according to the tiers below it."""

@@ -62,7 +62,8 @@ class SearchParameters(OwnTypes):
         first, that each round relieves.
     nearly_flat
         Under such limits: below this score only cells with hardly higher scores than the worst are
-        relieved with it. It is where the curve of distributions (seed 004) becomes nearly flat.
+        relieved with it. It is where the curve of distribution goals (seed 004) becomes nearly
+        flat; other goals have such scores at a tenth of what they ask for.
     spent_at_once
         Under such limits: the share of what is left that a round may spend on cells that are
         not the worst.
@@ -131,8 +132,8 @@ class SearchParameters(OwnTypes):
     pairing_share
         Disjoint swaps are selected in passes until one adds less than this share of the first.
     retried_share
-        If at most this share of what has to leave its broker stays there, or one replica, another
-        search lets the largest go first.
+        If at most this share of what has to leave dead and removed brokers stays there, or one
+        replica, another search lets the largest go first.
     trivial_share
         A tier's changes are kept if they remove more than this share of its penalty, or of one
         item that is not content at all (any amount if it has a hard goal), or if the lowest score

@@ -208,17 +208,19 @@ class Scorer:
         return penalty - (EPSILON if hard else trivial_share * min(penalty, 1.0))
 
     def lowest(self, tier: Tier) -> Floats:
-        """The scores below 1 of a tier's cells, in ascending order, without goals that add up."""
-        goals = [i for i in tier.goals if self.goals[i].aggregate == "min"]
-        found = [self.scores[i][self.scores[i] < 1] for i in goals]
+        """The scores below 1 of a tier's cells, in ascending order."""
+        found = [self.scores[i][self.scores[i] < 1] for i in tier.goals]
         return np.sort(np.concatenate([*found, np.empty(0)]))
 
     def lifted(self, tier: Tier, then: Floats, trivial_share: float) -> bool:
         """Whether the first of a tier's :meth:`lowest` scores that has changed is higher now.
 
         By more than a trivial share of it. An action that raises the lowest score that it touches
-        may add to the penalty where scores are nearly flat, far from the limits.
+        may add to the penalty where scores are nearly flat, far from the limits. A tier with costs
+        that add up is judged by its penalty alone.
         """
+        if any(self.goals[i].aggregate == "sum" for i in tier.goals):
+            return False
         now = self.lowest(tier)
         n = max(len(now), len(then))
         now = np.pad(now, (0, n - len(now)), constant_values=1.0)
@@ -411,7 +413,8 @@ class Scorer:
 
         The weighted sum over goals of the squares of what their cells lack; of what they lack
         where the goal adds up. Actions that :meth:`allowed` accepts for the tiers below never
-        add to it, so a series of plans that lower it, first tiers first, terminates.
+        add to it, so a series of plans that lower it, first tiers first, terminates. Work that
+        adds to it is kept only if it has :meth:`lifted` the lowest scores.
         """
         pairs = zip(tier.goals, tier.weights, strict=True)
         total = 0.0

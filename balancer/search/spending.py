@@ -275,7 +275,8 @@ def moves_bind(start: Placement, moves: float, cost: float) -> bool:
 
 
 def _mean_cost(start: Placement) -> float:
-    return float(cost_at(start, *_leaders(start)).mean()) or 1.0
+    every = cost_at(start, *_leaders(start))
+    return (float(every.mean()) if len(every) else 0.0) or 1.0
 
 
 def _leaders(placement: Placement) -> tuple[Ints, Bools, Ints]:

@@ -10,6 +10,7 @@ import numpy as np
 from balancer.problem.budget import Budget
 from balancer.problem.capacity_guards import implied
 from balancer.problem.deadline import Deadline
+from balancer.problem.disks import pick_disk
 from balancer.problem.movement_cost import copy_cost
 from balancer.problem.problem import Problem
 from balancer.problem.replication_factor import ReplicationFactor
@@ -26,8 +27,8 @@ from balancer.search.parameters import SearchParameters
 from balancer.search.scorer import Scorer
 from balancer.search.spending import Spending
 from balancer.strategies.strategy import ProgressCallback, Proposal
-from cluster_model.placement import Batch, Placement
-from cluster_model.snapshot import Floats
+from cluster_model.placement import MOVE, Batch, Placement
+from cluster_model.snapshot import Floats, Ints
 from goals import Cluster, Goal
 
 
@@ -82,12 +83,12 @@ class LocalSearch(SearchParameters):
         ) -> Search:
             shown = report if spending is not None or not limits.limits_moves else report_trial
 
-            def fresh() -> Search:
+            def fresh(share: float = 1.0) -> Search:
                 return Search(
                     scorer,
                     problem.rules,
                     serve=len(scorer.tiers) - bool(needed),
-                    deadline=deadline,
+                    deadline=deadline if share == 1 else deadline.within(share),
                     seed=seed,
                     progress=shown if progress is not None else None,
                     spending=spending,
@@ -97,8 +98,8 @@ class LocalSearch(SearchParameters):
             nonlocal improved
             search = fresh()
             search.run()
-            if not search.exhausted:
-                search = _emptied(search, fresh, begin)
+            if not search.exhausted and problem.rules.draining.any():
+                search = _with_largest_first(search, fresh(0.5), begin)
             if not grows:
                 search.reduce(problem.start)
                 if (spending is None or not limits.limits_moves) and not search.exhausted:
@@ -129,14 +130,14 @@ class LocalSearch(SearchParameters):
                     scorer.restore(begin)
                     spending.restart()
                     search = searched(spending, deadline)
-                    if search.exhausted and not (spending.exhausted or len(spending.moved)):
-                        # time ended it before its first move: the first part of what the other
+                    if search.exhausted and not len(scorer.placement.changed(begin[0])):
+                        # time ended it before its first action: the first part of what the other
                         # one found is better than nothing
                         scorer.restore(end)
                         search, search.exhausted = first, True
                     # a search that time ended does not show whether the limits bound the plan
                     exhausted = "budget" if bound or spending.refused else None
-        elif self._alike(scorer, problem):
+        elif self._costs_are_equal(scorer, problem):
             search = searched(Spending(problem.start, scorer.placement, limits), deadline)
         else:
             search = searched(None, deadline)
@@ -152,18 +153,17 @@ class LocalSearch(SearchParameters):
             longer="" if grows else _longer(search, limits, improved),
         )
 
-    def _alike(self, scorer: Scorer, problem: Problem) -> bool:
-        """Whether every copy costs the same.
+    def _costs_are_equal(self, scorer: Scorer, problem: Problem) -> bool:
+        """Whether every copy costs the same, on clusters that are not small, without annealing.
 
-        Then fewest moves are what the search within limits makes: the worst cells first, by their
-        largest replicas. It neither anneals nor tries the other ways of small clusters.
+        Then the search within limits makes the fewest moves: it relieves the worst cells first, by
+        their largest replicas.
         """
-        size, _ = copy_cost(problem.start)
-        alike = (
-            len(size) > 0 and size.min() == size.max() and not len(problem.start.snapshot.move_cost)
-        )
+        costs = np.concatenate(copy_cost(problem.start))
+        equal = len(costs) > 0 and costs.min() == costs.max()
+        equal &= not len(problem.start.snapshot.move_cost)
         sums = any(goal.aggregate == "sum" for goal in scorer.goals)
-        return alike and not sums and not self._small(scorer)
+        return bool(equal) and not sums and not self._small(scorer)
 
     def _small(self, scorer: Scorer) -> bool:
         return scorer.placement.snapshot.n_replicas <= self.perturbed_replicas
@@ -206,36 +206,56 @@ class LocalSearch(SearchParameters):
         return search
 
 
-def _still_there(search: Search, placement: Placement) -> int:
-    """How many replicas that may move are on brokers that they have to leave."""
+def _staying(search: Search, placement: Placement) -> Ints:
+    """Flat positions of the replicas that may move, on brokers that they have to leave."""
     rules = search.rules
     there = np.append(rules.draining, False)[placement.replica_broker]
-    return int((there & rules.free(placement)).sum())
+    return np.flatnonzero(there & rules.free(placement))
 
 
-def _emptied(
-    search: Search, fresh: Callable[[], Search], begin: tuple[Placement, list[Floats]]
+def _with_largest_first(
+    search: Search, other: Search, begin: tuple[Placement, list[Floats]]
 ) -> Search:
     """Another search, in which the largest of what has to leave goes first, if less stays then.
 
-    Where much stays, as little room is left for the largest, and the search is not repeated.
+    Only where little stays, and could go: where much does, there is too little room in any order.
+
+    Parameters
+    ----------
+    search
+        A search that has ended.
+    other
+        The same one, not begun yet.
+    begin
+        The mark of where it started.
     """
-    scorer = search.scorer
-    stays, all_ = (_still_there(search, found) for found in (scorer.placement, begin[0]))
-    if not 0 < stays <= max(1, search.parameters.retried_share * all_):
+    scorer, rules = search.scorer, search.rules
+    stays, before = (_staying(search, found) for found in (scorer.placement, begin[0]))
+    if not 0 < len(stays) <= max(1, search.parameters.retried_share * len(before)):
         return search
-    end = scorer.mark()
+    to = np.repeat(np.flatnonzero(rules.receives), len(stays))
+    partition, slot = np.divmod(np.resize(stays, len(to)), scorer.placement.slots)
+    away = Batch.of(MOVE, partition, slot, to, pick_disk(scorer.placement, to))
+    if not rules.legal(scorer.placement, away).any():
+        return search
+    end, spending, shown, best = scorer.mark(), search.spending, other.progress, search.best
     scorer.restore(begin)
-    other = fresh()
-    if other.spending is not None:
-        other.spending.restart()
+    if spending is not None:
+        spending.restart()
+        refused = spending.refused
+    if shown is not None:
+        # until it is better, the best is that of the first search
+        other.progress = lambda phase, met, actions: shown(f"{phase}, largest first", *best)
     other.largest_first = True
     other.run()
-    if _still_there(other, scorer.placement) < stays:
+    if len(_staying(search, scorer.placement)) < len(stays) and not other.exhausted:
+        other.progress, other.deadline = shown, search.deadline
+        other.settle()
         return other
     scorer.restore(end)
-    if search.spending is not None:
-        search.spending.restart()
+    if spending is not None:
+        spending.restart()
+        spending.refused = refused
     return search
 
 

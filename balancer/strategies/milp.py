@@ -83,9 +83,9 @@ class Milp(AllocationParameters):
                     "on the destination, only one of them expected; the strategy goals takes both"
                 )
             moves, cost = (np.inf if x is None else x for x in (limits.moves, limits.cost))
-            few = limits.cost is None or moves_bind(start, moves, cost)
-            by_cost: Floats | None = None if few else copy_cost(start)[0]
-            budget = moves if few else cost
+            by_moves = limits.cost is None or moves_bind(start, moves, cost)
+            by_cost: Floats | None = None if by_moves else copy_cost(start)[0]
+            budget = moves if by_moves else cost
             units = units_of(
                 start.snapshot,
                 problem.operation,

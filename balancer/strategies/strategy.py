@@ -41,7 +41,7 @@ class Proposal:
         define the sets.
     trivial_share
         If steps have no safe order, and the goals judge whether the rest is worthwhile: the share
-        of a soft tier's penalty that it must remove.
+        of a soft tier's penalty that it must remove, or by which it must raise the lowest score.
     actions
         How many actions were tried and kept, for progress reports.
     exhausted

@@ -14,7 +14,7 @@ from balancer.search.sequential_transition import SequentialTransition
 from balancer.search.transition import Transition
 from cluster_model import synthetic_snapshot
 from cluster_model.placement import LEAD, MOVE, Batch, Placement
-from goals import Cluster, Goal, State, load_goals
+from goals import Cluster, Goal, ReplicaDistribution, State, load_goals
 from goals.testing import assert_conforms
 
 
@@ -105,3 +105,17 @@ def test_what_is_allowed_hurts_no_goal_above(seed: int) -> None:
                 assert not ((then >= 1) & (now < 1 - 1e-9)).any(), goals[i].name
                 assert ((1 - now) ** 2).sum() <= ((1 - then) ** 2).sum() + 1e-9, goals[i].name
             scorer.restore(mark)
+
+
+def test_work_that_adds_to_a_cost_is_not_kept_for_the_lowest_score() -> None:
+    s = synthetic_snapshot(brokers=6, partitions=40, racks=3, seed=1, skew=4.0)
+    cluster = Cluster(Placement(s))
+    given = [ReplicaDistribution(tier=1), DiskCost(tier=1)]
+    for goals, lifted in ((given[:1], True), (given, False)):
+        scorer = Scorer(cluster, [goal.prepared(cluster) for goal in goals])
+        (tier,) = scorer.tiers
+        then = scorer.lowest(tier)
+        scorer.scores[0] = np.minimum(scorer.scores[0] * 1.1, 1.0)
+        assert scorer.lifted(tier, then, 0.01) == lifted
+        assert not scorer.lifted(tier, scorer.lowest(tier), 0.01)
+        assert not scorer.lifted(tier, then, 0.2)

@@ -159,9 +159,7 @@ def test_removing_all_but_too_few_brokers_is_reported_and_the_rest_is_planned() 
     assert left == 3  # of four replicas there, the only one that has another home has left
 
 
-@pytest.mark.parametrize(
-    ("seed", "partitions", "utilization"), [(14, 79, 0.597), (42, 76, 0.58), (42, 76, 0.616)]
-)
+@pytest.mark.parametrize(("seed", "partitions", "utilization"), [(14, 79, 0.597), (42, 76, 0.58)])
 def test_a_broker_is_emptied_where_there_is_room_only_if_the_largest_leave_first(
     seed: int, partitions: int, utilization: float
 ) -> None:
@@ -175,9 +173,15 @@ def test_a_broker_is_emptied_where_there_is_room_only_if_the_largest_leave_first
         seed=seed,
     )
     goals = [ResourceCapacity(resource="disk", threshold=0.8, tier=0)]
-    plan = Balancer(goals).propose(s, Operation(kind="remove_brokers", brokers=(1,)))
+    met: list[int] = []
+    plan = Balancer(goals).propose(
+        s,
+        Operation(kind="remove_brokers", brokers=(1,)),
+        progress=lambda phase, best, *_: None if phase == "order" else met.append(best),
+    )
     assert plan.verdict is not None
     assert plan.verdict.fulfilled
+    assert met == sorted(met)
     report = check_plan(s, plan.document())
     assert report.ok, [str(f) for f in (*report.violations, *report.mismatches)]
 
