@@ -18,7 +18,7 @@ from balancer.search.candidates import nothing
 from balancer.search.exact_order import find_order
 from balancer.search.local_search import Search
 from balancer.search.safety import Safety
-from balancer.search.scorer import EPSILON, Scorer, Tier
+from balancer.search.scorer import EPSILON, Scorer, Tier, better, standing
 from balancer.search.shortening import Reached, every_stage
 from balancer.search.spending import Spending
 from balancer.search.transition import Transition
@@ -78,13 +78,13 @@ def settle_for_less(search: Search, start: tuple[Placement, list[Floats]]) -> No
     if reachable:
         return
     scorer.restore(start)
-    before = [(stage, scorer.penalty(stage), scorer.lowest(stage)) for stage in every_stage(scorer)]
+    before = standing(scorer, every_stage(scorer))
     while meet_more(search, start[0]):
         pass
     if not len(scorer.placement.changed(start[0])):
         for step in way:
             scorer.commit(step)
-        if not _improves(search, before):
+        if not better(scorer, before, search.parameters.trivial_share):
             scorer.restore(start)
     known = scorer.mark()
     search.run()
@@ -104,18 +104,6 @@ def _way(search: Search, start: tuple[Placement, list[Floats]]) -> tuple[list[Ba
     found = find_order(safety, search.rules, end[0], most, steps, search.deadline)
     scorer.restore(end)
     return found
-
-
-def _improves(search: Search, before: list[tuple[Tier, float, Floats]]) -> bool:
-    """Whether the first stage that differs is better by something worthwhile."""
-    scorer, share = search.scorer, search.parameters.trivial_share
-    for stage, then, lowest in before:
-        now = scorer.penalty(stage)
-        if now < scorer.worthwhile(stage, then, share) or scorer.lifted(stage, lowest, share):
-            return True
-        if now > then + EPSILON:
-            return False
-    return False
 
 
 def copy_less(search: Search, start: Placement) -> bool:

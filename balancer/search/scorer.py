@@ -467,13 +467,26 @@ class Scorer:
 
 def improves(before: Scorer, after: Scorer, tiers: int, trivial_share: float) -> bool:
     """Whether the first of `tiers` tiers that changes improves enough to be worthwhile."""
-    for stage in (stage for tier in before.tiers[:tiers] for stage in before.stages(tier)):
-        then, now = before.penalty(stage), after.penalty(stage)
-        if now < before.worthwhile(stage, then, trivial_share):
+    stages = [stage for tier in before.tiers[:tiers] for stage in before.stages(tier)]
+    return better(after, standing(before, stages), trivial_share)
+
+
+def standing(scorer: Scorer, stages: Sequence[Tier]) -> list[tuple[Tier, float, Floats]]:
+    """What some tiers or stages of them have reached: each with its penalty and lowest scores."""
+    return [(stage, scorer.penalty(stage), scorer.lowest(stage)) for stage in stages]
+
+
+def better(
+    scorer: Scorer, then: Sequence[tuple[Tier, float, Floats]], trivial_share: float
+) -> bool:
+    """Whether the first of these stages that differs is better now by something worthwhile."""
+    for stage, penalty, lowest in then:
+        now = scorer.penalty(stage)
+        if now < scorer.worthwhile(stage, penalty, trivial_share):
             return True
-        if after.lifted(stage, before.lowest(stage), trivial_share):
+        if scorer.lifted(stage, lowest, trivial_share):
             return True
-        if now > then + EPSILON:
+        if now > penalty + EPSILON:
             return False
     return False
 
