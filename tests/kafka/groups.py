@@ -1,0 +1,27 @@
+"""Which tests with a real Kafka own the whole cluster that they run on."""
+
+from __future__ import annotations
+
+# These are run one after another on a cluster of four brokers, or on one with JMX exporters, and
+# change all that is there: topics, brokers, the vote. The other modules share clusters on which
+# each test has topics and groups of its own, and may run beside these.
+OWNED = frozenset(
+    {
+        "test_kafka_compose.py",
+        "test_kafka_controller.py",
+        "test_kafka_dead_ends.py",
+        "test_kafka_docs.py",
+        "test_kafka_fencing.py",
+        "test_kafka_loop.py",
+        "test_kafka_page.py",
+        "test_kafka_propose.py",
+        "test_kafka_server.py",
+        "test_kafka_sources.py",
+        "test_kafka_unattended.py",
+    }
+)
+
+
+def group(module: str) -> str:
+    """Name of the group of tests that a module of this folder, such as "test_x.py", belongs to."""
+    return "kafka-owned" if module in OWNED else "kafka"
