@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import pytest
+import typer.testing
+from typer import Typer
 from typer.testing import CliRunner, Result
 
 from balancer.cli.app import app
@@ -13,7 +16,10 @@ def invoke(
     words: Sequence[object],
     *,
     input: str | bytes | None = None,
-    env: Mapping[str, str] | None = None,
+    env: Mapping[str, str | None] | None = None,
 ) -> Result:
     """The outcome of a command line, each of its words as `str` makes it."""
-    return CliRunner().invoke(app, [str(word) for word in words], input=input, env=env)
+    with pytest.MonkeyPatch.context() as patch:
+        # the tree of commands as it is, where typer would make one anew
+        patch.setattr(typer.testing, "_get_command", lambda _: app)
+        return CliRunner().invoke(Typer(), list(map(str, words)), input=input, env=env)

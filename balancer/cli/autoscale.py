@@ -12,15 +12,9 @@ from balancer.autoscaling.document import load_group
 from balancer.autoscaling.parameters import AutoscalingParameters
 from balancer.autoscaling.policies import POLICIES, check_sla, policy
 from balancer.cli.autoscale_view import decided
-from balancer.cli.terminal import AsJson, Command, CommandError, out, print_json
+from balancer.cli.terminal import AsJson, CommandError, out, print_json
 from metrics_reporter import quantities
 from metrics_reporter.documents import as_model, shown
-
-autoscale = typer.Typer(
-    name="autoscale",
-    no_args_is_help=True,
-    help="Size a consumer group: as few consumers and moves as keep the latency below its target.",
-)
 
 Sla = Annotated[
     str, typer.Option(metavar="DURATION", help="Target of the latency, such as 500ms or 2s.")
@@ -62,7 +56,6 @@ def parameters(sla: str, price: float, minimum: int, maximum: int) -> Autoscalin
     return as_model(AutoscalingParameters, given, "options", CommandError)
 
 
-@autoscale.command("decide", cls=Command)
 def decide(
     file: Annotated[
         Path,

@@ -41,10 +41,11 @@ from balancer.cli.autoscale import (
     seconds,
 )
 from balancer.cli.autoscale_view import live
+from balancer.cli.commands import DONE, UNMET
 from balancer.cli.daemon import ended_by_signals
 from balancer.cli.options import byte_rate
 from balancer.cli.snapshot import KAFKA, BootstrapServer, CommandConfig, Timeout
-from balancer.cli.terminal import DONE, UNMET, CommandError, out, say
+from balancer.cli.terminal import CommandError, out, say
 from balancer.composition.client import client_properties
 from balancer.controller import Election, Endpoint
 from balancer.controller.endpoint import parse_address

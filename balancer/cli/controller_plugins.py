@@ -10,22 +10,11 @@ from typing import Annotated
 import typer
 
 from balancer import Balancer
+from balancer.cli.commands import DONE, UNMET
 from balancer.cli.daemon import logged, redacted
 from balancer.cli.plugins import SnapshotOption, options_of, snapshot_options
-from balancer.cli.plugins import detectors as _detectors
-from balancer.cli.plugins import notifiers as _notifiers
 from balancer.cli.snapshot import GoalsOption
-from balancer.cli.terminal import (
-    DONE,
-    LONGEST,
-    UNMET,
-    AsJson,
-    Command,
-    CommandError,
-    out,
-    print_json,
-    working,
-)
+from balancer.cli.terminal import LONGEST, AsJson, CommandError, out, print_json, working
 from balancer.composition.notifiers import Notifiers
 from balancer.controller import Controller, PlainCluster, Settings, load_settings
 from balancer.controller.plugins import NOTIFIERS
@@ -33,13 +22,11 @@ from balancer.controller.settings import as_settings
 from cluster_model import load_snapshot
 from metrics_reporter.documents import json_text
 
-notifiers, detectors = _notifiers, _detectors
 _EVENT = {"event": "test", "text": "a test of counterpoise: this notifier works"}
 # Seconds between two looks at whether an event has been delivered.
 _LOOK_SECONDS = 0.02
 
 
-@notifiers.command("test", cls=Command)
 def send_test(
     name: Annotated[
         str | None, typer.Argument(help="A name that `list` shows.", show_default=False)
@@ -98,7 +85,6 @@ def send_test(
     raise typer.Exit(DONE if all(r.delivered for r in receivers) else UNMET)
 
 
-@detectors.command("try", cls=Command)
 def try_out(
     snapshot: Annotated[Path, typer.Argument(help="Snapshot of the cluster.")],
     snapshot_option: SnapshotOption = None,

@@ -11,17 +11,9 @@ from rich.markup import escape
 
 from balancer import Balancer, Plan
 from balancer.cli import tables
+from balancer.cli.commands import DONE, UNMET
 from balancer.cli.next_steps import next_steps
-from balancer.cli.terminal import (
-    DONE,
-    UNMET,
-    ReportProgress,
-    check_outputs,
-    out,
-    working,
-    write,
-    writing,
-)
+from balancer.cli.terminal import ReportProgress, check_outputs, out, working, write, writing
 from balancer.planning.exports import leader_election_json, reassignment_json
 from cluster_model import Snapshot, save_snapshot
 from metrics_reporter.quantities import percent, plural

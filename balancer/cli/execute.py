@@ -18,13 +18,12 @@ import typer
 from rich.markup import escape
 from rich.progress import Progress as Bar
 
+from balancer.cli.commands import DONE, UNMET
 from balancer.cli.files import plan_from
 from balancer.cli.options import byte_rate
 from balancer.cli.snapshot import BootstrapServer, CommandConfig, Timeout
 from balancer.cli.terminal import (
-    DONE,
     LONGEST,
-    UNMET,
     CommandError,
     Console,
     check_outputs,

@@ -13,9 +13,10 @@ import typer
 from pydantic import ValidationError
 from rich.markup import escape
 
+from balancer.cli.commands import DONE, UNMET
 from balancer.cli.layout import Rows
 from balancer.cli.plugins import fields, fields_of, fields_table, plain
-from balancer.cli.terminal import DONE, UNMET, AsJson, Command, out, print_json, working
+from balancer.cli.terminal import AsJson, out, print_json, working
 from balancer.problem.tiers import with_availability
 from goals import Goal, GoalError, load_goals, profiles
 from goals.registry import PLUGINS
@@ -24,10 +25,7 @@ from metrics_reporter.plugins import fault_of
 from metrics_reporter.quantities import plural
 from metrics_reporter.suggestions import hint
 
-goals = typer.Typer(name="goals", no_args_is_help=True, help="List, explain and check goals.")
 
-
-@goals.command("list", cls=Command)
 def list_all(json: AsJson = False) -> None:
     """List goals and the profiles that combine them.
 
@@ -57,7 +55,6 @@ def list_all(json: AsJson = False) -> None:
     console.print(f"\nProfiles: {', '.join(profiles())}. Look inside: counterpoise goals show NAME")
 
 
-@goals.command("show", cls=Command)
 def show(
     name: Annotated[str, typer.Argument(help="A goal or a profile.")], json: AsJson = False
 ) -> None:
@@ -99,7 +96,6 @@ def show(
     console.print(fields_table(found))
 
 
-@goals.command("check", cls=Command)
 def check(
     name: Annotated[str, typer.Argument(help="A goal, or module:Class for a goal of your own.")],
     field: Annotated[

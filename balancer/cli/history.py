@@ -12,9 +12,6 @@ import typer
 
 from balancer.cli.configuration import on_command_line, variable
 from balancer.cli.daemon import ended_by_signals, redacted
-from balancer.cli.history_advise import advise
-from balancer.cli.history_backtest import backtest
-from balancer.cli.history_import import import_
 from balancer.cli.history_options import (
     Archive,
     Cluster,
@@ -23,15 +20,12 @@ from balancer.cli.history_options import (
     Properties,
     start_spark,
 )
-from balancer.cli.history_prepare import prepare
-from balancer.cli.history_snapshot import snapshot
 from balancer.cli.options import byte_count
 from balancer.cli.snapshot import KAFKA, BootstrapServer, CapacityFile, CommandConfig, Timeout, warn
 from balancer.cli.spark_progress import spark_working
 from balancer.cli.terminal import (
     LONGEST,
     AsJson,
-    Command,
     CommandError,
     check_outputs,
     out,
@@ -49,14 +43,7 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 1
 DAY_MS = 86_400_000
 
-history = typer.Typer(
-    name="history",
-    no_args_is_help=True,
-    help="Archive months of metrics with Spark, and make snapshots and backtests from them.",
-)
 
-
-@history.command("archive", cls=Command)
 def archive(
     context: typer.Context,
     archive: Archive,
@@ -170,7 +157,6 @@ def archive(
     out().print(f"{plural(reported, 'message')} of {topic} archived to {archive}", markup=False)
 
 
-@history.command("compact", cls=Command)
 def compact(
     archive: Archive,
     cluster: Clusters = None,
@@ -210,7 +196,6 @@ def compact(
     )
 
 
-@history.command("expire", cls=Command)
 def expire(
     archive: Archive,
     keep_days: Annotated[int, typer.Option(min=1, help="Days to keep, not counting today.")],
@@ -239,7 +224,6 @@ def expire(
     out().print(f"{plural(len(gone), 'day')} removed", markup=False)
 
 
-@history.command("export", cls=Command)
 def export(
     archive: Archive,
     output: Annotated[
@@ -261,13 +245,6 @@ def export(
     with spark_working("exporting", spark):
         days = archives.export(spark, archive, output, clusters=cluster)
     out().print(f"{plural(days, 'day')} exported to {output}", markup=False)
-
-
-history.command("advise", cls=Command)(advise)
-history.command("backtest", cls=Command)(backtest)
-history.command("import", cls=Command)(import_)
-history.command("prepare", cls=Command)(prepare)
-history.command("snapshot", cls=Command)(snapshot)
 
 
 def _metadata(path: Path | None, cluster: str, source: KafkaSource) -> Callable[[], None]:

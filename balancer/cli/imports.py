@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 from rich.padding import Padding
 
-from balancer.cli.terminal import Command, CommandError, Console, out, say, write, writing
+from balancer.cli.terminal import CommandError, Console, out, say, write, writing
 from balancer.composition.cruise_control.conversion import (
     CONFIGURATION,
     CONTROLLER_GOALS,
@@ -20,19 +20,7 @@ from balancer.composition.yaml_text import yaml_text
 from metrics_reporter.documents import json_text, shown_name
 from metrics_reporter.quantities import plural
 
-imports = typer.Typer(
-    name="import",
-    no_args_is_help=True,
-    help="Turn the configuration of another balancer into files for Counterpoise.",
-)
 
-
-@imports.callback()
-def _group() -> None:
-    """Keeps the name of the only command part of the command line."""
-
-
-@imports.command("cruise-control", cls=Command)
 def cruise_control(
     path: Annotated[
         Path,

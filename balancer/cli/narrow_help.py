@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from copy import copy
 from typing import Any
 
 from rich.console import Console
@@ -16,7 +18,38 @@ WIDE_OF_GROUPS = 60
 _MARGIN, _INDENT = 2, 6
 
 
-def print_options(console: Console, ctx: Any, params: Iterable[Any]) -> None:
+def fixed_width() -> int | None:
+    """The width of what is printed to a pipe: 120, unless ``COLUMNS`` says another."""
+    given = Console().is_terminal or os.environ.get("COLUMNS", "").isdecimal()
+    return None if given else 120
+
+
+def print_help(command: Any, usual: Any, wide: int, ctx: Any, formatter: Any) -> None:
+    """Print the help of a command or group as typer does, or narrow.
+
+    Parameters
+    ----------
+    command
+        The command or group.
+    usual
+        The class of typer whose help suits wide terminals.
+    wide
+        Characters of a line from which it does.
+    ctx, formatter
+        As given to ``format_help``.
+    """
+    console = Console(highlight=False, width=fixed_width())
+    if command.rich_markup_mode is None or console.width >= wide:
+        usual.format_help(command, ctx, formatter)
+        return
+    without_options: Any = copy(command)
+    without_options.get_params = lambda _: []
+    without_options.get_usage = command.get_usage
+    usual.format_help(without_options, ctx, formatter)
+    _print_options(console, ctx, command.get_params(ctx))
+
+
+def _print_options(console: Console, ctx: Any, params: Iterable[Any]) -> None:
     """Print arguments and options by their panels, as typer does in a wide terminal."""
     panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
     for param in params:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 from rich.markup import escape
 
 from balancer.cli.layout import Rows
-from balancer.cli.terminal import AsJson, Command, CommandError, out, print_json
+from balancer.cli.terminal import AsJson, CommandError, out, print_json
 from balancer.controller.plugins import DETECTORS, NOTIFIERS
 from balancer.controller.settings import Settings
 from balancer.problem.operations import OPERATIONS
@@ -180,11 +180,9 @@ def strategy_config(name: str, pairs: Iterable[str] | None) -> dict[str, Any]:
 def _commands(
     name: str,
     plugins: Plugins[type[Any]],
-    about: str,
     section: Callable[[str], type[BaseModel] | None] = lambda name: None,
-) -> typer.Typer:
+) -> tuple[Callable[..., None], Callable[..., None]]:
     """``list`` and ``show`` of a kind; `section` says which built-in ones have settings instead."""
-    app = typer.Typer(name=name, no_args_is_help=True, help=about)
     noun = plugins.noun
 
     def list_all(json: AsJson = False) -> None:
@@ -237,9 +235,7 @@ def _commands(
         f"Show the purpose and the options of one {noun}.\n\n"
         f"Example: `counterpoise {name} show {first}`"
     )
-    app.command("list", cls=Command)(list_all)
-    app.command("show", cls=Command)(show)
-    return app
+    return list_all, show
 
 
 def plain(text: str) -> str:
@@ -282,13 +278,9 @@ def _section(detector: str) -> type[BaseModel] | None:
     return section if isinstance(section, type) else None
 
 
-strategies = _commands("strategies", STRATEGIES, "The strategies: ways to find a better placement.")
-operations = _commands("operations", OPERATIONS, "The operations that a plan can carry out.")
-notifiers = _commands(
-    "notifiers", NOTIFIERS, "The notifiers, which send decisions to other systems."
-)
-detectors = _commands(
-    "detectors", DETECTORS, "The detectors, which find problems for the controller.", _section
-)
-sources = _commands("sources", SOURCES, "The sources of metrics: what measures the brokers.")
-readers = _commands("readers", READERS, "The readers of snapshots, by suffix or scheme.")
+list_strategies, show_strategy = _commands("strategies", STRATEGIES)
+list_operations, show_operation = _commands("operations", OPERATIONS)
+list_notifiers, show_notifier = _commands("notifiers", NOTIFIERS)
+list_detectors, show_detector = _commands("detectors", DETECTORS, _section)
+list_sources, show_source = _commands("sources", SOURCES)
+list_readers, show_reader = _commands("readers", READERS)

@@ -11,14 +11,9 @@ from rich.markup import escape
 from balancer.cli.configuration import variable
 from balancer.cli.layout import Rows
 from balancer.cli.server_client import ServerClient
-from balancer.cli.terminal import AsJson, Command, CommandError, out, print_json, say
+from balancer.cli.terminal import AsJson, CommandError, out, print_json, say
 from metrics_reporter.documents import printable
 
-proposals = typer.Typer(
-    name="proposals",
-    no_args_is_help=True,
-    help="Look at the proposals of `counterpoise run --listen`, approve or reject them.",
-)
 ServerUrl = Annotated[
     str,
     typer.Option(
@@ -44,7 +39,6 @@ Identity = Annotated[str, typer.Argument(metavar="ID", help="Id of a proposal.")
 Why = Annotated[str, typer.Option(metavar="TEXT", help="The reason, for the audit log.")]
 
 
-@proposals.command("list", cls=Command)
 def list_(
     server: ServerUrl, credentials: Credentials = None, ca: Authority = None, json: AsJson = False
 ) -> None:
@@ -64,7 +58,6 @@ def list_(
         out().print(table)
 
 
-@proposals.command("show", cls=Command)
 def show(
     identity: Identity,
     server: ServerUrl,
@@ -84,7 +77,6 @@ def show(
         _show(kept, changes)
 
 
-@proposals.command("approve", cls=Command)
 def approve(
     identity: Identity,
     server: ServerUrl,
@@ -120,7 +112,6 @@ def approve(
     _decided(client.post("proposals", identity, "approve", {"digest": digest, "why": why}), json)
 
 
-@proposals.command("reject", cls=Command)
 def reject(
     identity: Identity,
     server: ServerUrl,

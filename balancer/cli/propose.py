@@ -9,6 +9,7 @@ import typer
 
 from balancer import Balancer, Plan
 from balancer.cli import tables
+from balancer.cli.commands import DONE, UNMET
 from balancer.cli.files import STDIO
 from balancer.cli.next_steps import next_steps
 from balancer.cli.options import broker_ids, budget, operation
@@ -26,8 +27,6 @@ from balancer.cli.snapshot import (
     warn,
 )
 from balancer.cli.terminal import (
-    DONE,
-    UNMET,
     CommandError,
     check_outputs,
     out,

@@ -11,12 +11,13 @@ from typing import Annotated, Any
 
 import typer
 
+from balancer.cli.commands import DONE, UNMET
 from balancer.cli.configuration import variable
 from balancer.cli.daemon import ended_by_signals, logged, redacted
 from balancer.cli.options import addresses
 from balancer.cli.plugins import options_of
 from balancer.cli.snapshot import CommandConfig, Timeout
-from balancer.cli.terminal import DONE, LONGEST, UNMET, CommandError, out
+from balancer.cli.terminal import LONGEST, CommandError, out
 from balancer.composition.client import client_properties
 from balancer.controller import Redactor
 from metrics_reporter import Source

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from balancer import Balancer
+from balancer.cli.commands import DONE, UNMET
 from balancer.cli.configuration import variable
 from balancer.cli.daemon import ended_by_signals, logged, redacted
 from balancer.cli.plugins import strategy_config
@@ -27,7 +28,7 @@ from balancer.cli.snapshot import (
     Timeout,
     warn,
 )
-from balancer.cli.terminal import DONE, LONGEST, UNMET, CommandError, check_outputs, out, say
+from balancer.cli.terminal import LONGEST, CommandError, check_outputs, out, say
 from balancer.composition.client import client_properties
 from balancer.composition.controller import (
     ActingOptions,

@@ -10,18 +10,12 @@ from typing import Annotated
 
 import typer
 
-from balancer.cli.terminal import Command, CommandError, print_json
+from balancer.cli.terminal import CommandError, print_json
 
-server = typer.Typer(
-    name="server",
-    no_args_is_help=True,
-    help="Passwords, tokens and the API description of the server (`counterpoise run --listen`).",
-)
 # Shorter passwords are guessed too fast.
 _SHORTEST = 8
 
 
-@server.command("hash-password", cls=Command)
 def hash_password() -> None:
     """Print the hash of a password, for `users` in the server settings.
 
@@ -40,7 +34,6 @@ def hash_password() -> None:
     typer.echo(hashed(password))
 
 
-@server.command("new-token", cls=Command)
 def new_token(
     days: Annotated[
         int | None,
@@ -57,7 +50,6 @@ def new_token(
         typer.echo(f"  expires: {end:%Y-%m-%dT%H:%M:%SZ}")
 
 
-@server.command("openapi", cls=Command)
 def openapi() -> None:
     """Print the description of the API (OpenAPI, JSON), to generate clients from."""
     from balancer.server.app import description

@@ -12,7 +12,6 @@ from balancer.cli.files import STDIO, snapshot_from, snapshot_to
 from balancer.cli.options import addresses
 from balancer.cli.terminal import (
     LONGEST,
-    Command,
     CommandError,
     check_outputs,
     out,
@@ -114,14 +113,7 @@ Output = Annotated[
     typer.Option("--output", "-o", help="File to write, .json or .npz; - writes JSON to stdout."),
 ]
 
-snapshot = typer.Typer(
-    name="snapshot",
-    no_args_is_help=True,
-    help="Read a snapshot from Kafka, Flink or Kafka Streams, or generate a synthetic one.",
-)
 
-
-@snapshot.command("kafka", cls=Command)
 def kafka(
     output: Output,
     bootstrap_server: BootstrapServer,
@@ -162,7 +154,6 @@ def kafka(
     _save(found, output)
 
 
-@snapshot.command("flink", cls=Command)
 def flink(
     url: Annotated[
         str, typer.Argument(help="Address of Flink's REST API, like http://jobmanager:8081.")
@@ -182,7 +173,6 @@ def flink(
     _save(found, output)
 
 
-@snapshot.command("kafka-streams", cls=Command)
 def kafka_streams(
     urls: Annotated[
         list[str],
@@ -204,7 +194,6 @@ def kafka_streams(
     _save(found, output)
 
 
-@snapshot.command("synthetic", cls=Command)
 def synthetic(
     output: Output,
     brokers: Annotated[int, typer.Option(help="Number of brokers.")] = 20,

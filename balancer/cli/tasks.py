@@ -22,29 +22,14 @@ from balancer.assignment import (
     check_assignment,
     load_state,
 )
+from balancer.cli.commands import DONE, UNMET
 from balancer.cli.layout import Rows
-from balancer.cli.terminal import (
-    DONE,
-    UNMET,
-    AsJson,
-    Command,
-    check_outputs,
-    out,
-    print_json,
-    working,
-    write,
-)
+from balancer.cli.terminal import AsJson, check_outputs, out, print_json, working, write
 from metrics_reporter.documents import json_text
 from metrics_reporter.quantities import plural
 
 # Maximum number of tasks that a cell lists.
 _SHOWN = 12
-
-tasks = typer.Typer(
-    name="tasks",
-    no_args_is_help=True,
-    help="Assign the stateful tasks of a stream application to its instances.",
-)
 
 State = Annotated[
     Path,
@@ -65,7 +50,6 @@ Target = Annotated[
 ]
 
 
-@tasks.command("assign", cls=Command)
 def assign(
     state: State,
     target: Target = "kafka",
@@ -104,7 +88,6 @@ def assign(
     raise typer.Exit(UNMET if any(goal.hard for goal in found.unmet) else DONE)
 
 
-@tasks.command("explain", cls=Command)
 def explain(
     state: State,
     task: Annotated[
@@ -143,7 +126,6 @@ def explain(
         console.print(_copies_table(_copies(found, index)))
 
 
-@tasks.command("verify", cls=Command)
 def verify(
     state: State,
     assignment: Annotated[

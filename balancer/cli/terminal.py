@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from copy import copy
 from math import isfinite
 from pathlib import Path
 from types import FrameType
@@ -31,51 +28,25 @@ from rich.progress import (
 from rich.segment import Segment
 from rich.table import Column
 from rich.text import Text
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
 from balancer.cli import narrow_help
 from balancer.cli.configuration import config_option, origins, prefer_snapshot
 from cluster_model import InputError
 from metrics_reporter.documents import json_text, printable, shown
-from metrics_reporter.errors import ReporterError
 from metrics_reporter.quantities import period
 
-DONE, UNMET, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 # Maximum seconds that an option accepts, a month: longer waits count as endless.
 LONGEST = 30 * 86_400.0
-_LONGEST = 2000
 # Characters of a terminal from which a line of progress has a bar.
 _WIDTH_WITH_BAR = 120
 # Seconds of a phase before its speed tells anything.
 _TELLING = 0.5
-# Errors that typer itself raises about options, independent of the library it is built on.
-_UsageError: Any = typer.BadParameter.__mro__[1]
 
 
 class CommandError(InputError):
     """Invalid options, or a file that cannot be written."""
-
-
-class Commands(TyperGroup):
-    """Commands that report any error in one sentence on stderr, and exit with 2.
-
-    ``--debug`` shows where an error came from.
-    """
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the options before the command's name."""
-        with _one_sentence(ctx):
-            return super().parse_args(ctx, args)
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print the help; in a narrow terminal with options above their text."""
-        _format_help(self, TyperGroup, narrow_help.WIDE_OF_GROUPS, ctx, formatter)
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the requested command."""
-        with _one_sentence(ctx):
-            return super().invoke(ctx)
 
 
 class Command(TyperCommand):
@@ -98,7 +69,7 @@ class Command(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help; in a narrow terminal with options above their text."""
-        _format_help(self, TyperCommand, narrow_help.WIDE, ctx, formatter)
+        narrow_help.print_help(self, TyperCommand, narrow_help.WIDE, ctx, formatter)
 
     def invoke(self, ctx: Any) -> Any:
         """Run it, after saying which options are not from the command line."""
@@ -115,61 +86,8 @@ class Command(TyperCommand):
         return super().invoke(ctx)
 
 
-def _format_help(command: Any, usual: Any, wide: int, ctx: Any, formatter: Any) -> None:
-    if command.rich_markup_mode is None or out().width >= wide:
-        usual.format_help(command, ctx, formatter)
-        return
-    without_options: Any = copy(command)
-    without_options.get_params = lambda _: []
-    without_options.get_usage = command.get_usage
-    usual.format_help(without_options, ctx, formatter)
-    narrow_help.print_options(out(), ctx, command.get_params(ctx))
-
-
 def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-@contextmanager
-def _one_sentence(ctx: Any) -> Iterator[None]:
-    try:
-        yield
-    except (typer.Exit, typer.Abort):
-        raise
-    except KeyboardInterrupt:
-        typer.echo("counterpoise: interrupted", err=True)
-        raise typer.Exit(INTERRUPTED) from None
-    except BrokenPipeError:
-        # The reader of the output has gone; the interpreter must not raise that error again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(UNMET) from None
-    except Exception as error:
-        if type(error).__name__ == "NoArgsIsHelpError":
-            raise
-        if ctx.params.get("debug"):
-            traceback.print_exc()
-        typer.echo(f"counterpoise: {_sentence(error, ctx)}", err=True)
-        raise typer.Exit(BAD_INPUT) from None
-
-
-def _usage(error: Any) -> str:
-    return str(error.format_message())
-
-
-def _sentence(error: Exception, ctx: Any) -> str:
-    if isinstance(error, InputError | ReporterError):
-        said = str(error)
-    elif isinstance(error, _UsageError):
-        said = _usage(error)
-    else:
-        name = ctx.invoked_subcommand or "this command"
-        what = {
-            MemoryError: "this needs more memory than this machine has",
-            RecursionError: "something is nested too deeply",
-        }.get(type(error), f"{type(error).__name__}: {error}")
-        said = f"{name} failed unexpectedly ({what}); counterpoise --debug {name} ... shows where"
-    said = printable(" ".join(said.split()))
-    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}..."
 
 
 class Console(RichConsole):
@@ -184,10 +102,7 @@ class Console(RichConsole):
 
 def out() -> Console:
     """The console for results; in a pipe as wide as ``COLUMNS`` says, by default 120."""
-    console = Console(highlight=False)
-    if console.is_terminal or os.environ.get("COLUMNS", "").isdecimal():
-        return console
-    return Console(highlight=False, width=120)
+    return Console(highlight=False, width=narrow_help.fixed_width())
 
 
 def print_json(value: Any) -> None:

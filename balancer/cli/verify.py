@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from balancer.cli.commands import DONE, UNMET
 from balancer.cli.files import STDIO, plan_from, snapshot_from
 from balancer.cli.plugins import SnapshotOption
-from balancer.cli.terminal import DONE, UNMET, AsJson, CommandError, out, print_json, working
+from balancer.cli.terminal import AsJson, CommandError, out, print_json, working
 from metrics_reporter.quantities import plural
 
 

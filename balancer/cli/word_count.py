@@ -14,29 +14,14 @@ from pydantic import ValidationError
 from balancer.assignment import AssignmentConfigs, TaskAssignor
 from balancer.assignment.group import GroupConfigs, Host
 from balancer.assignment.group.word_count import WordCount, check, wait_until_processed, write_lines
+from balancer.cli.commands import DONE, UNMET
 from balancer.cli.daemon import ended_by_signals, logged
 from balancer.cli.layout import Rows
 from balancer.cli.snapshot import KAFKA, BootstrapServer
-from balancer.cli.terminal import (
-    DONE,
-    LONGEST,
-    UNMET,
-    AsJson,
-    Command,
-    CommandError,
-    out,
-    print_json,
-    say,
-)
+from balancer.cli.terminal import LONGEST, AsJson, CommandError, out, print_json, say
 from metrics_reporter.documents import first_problem
 
 GROUP = "Group"
-
-word_count = typer.Typer(
-    name="word-count",
-    no_args_is_help=True,
-    help="Count words with stateful consumers whose tasks move without a pause: an example.",
-)
 
 Topic = Annotated[
     str, typer.Option("--topic", metavar="NAME", rich_help_panel=KAFKA, help="Topic of the lines.")
@@ -47,7 +32,6 @@ Application = Annotated[
 _SECONDS: dict[str, Any] = {"metavar": "SECONDS", "min": 0.05, "max": LONGEST}
 
 
-@word_count.command("load", cls=Command)
 def load(
     bootstrap_server: BootstrapServer,
     topic: Topic = "words",
@@ -74,7 +58,6 @@ def load(
     say(f"{written} lines written to {topic}")
 
 
-@word_count.command("run", cls=Command)
 def run(
     bootstrap_server: BootstrapServer,
     state_dir: Annotated[
@@ -154,7 +137,6 @@ def run(
     tell("left the group")
 
 
-@word_count.command("check", cls=Command)
 def check_(
     bootstrap_server: BootstrapServer,
     topic: Topic = "words",

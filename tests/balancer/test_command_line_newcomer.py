@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.main import get_command
-from typer.testing import CliRunner, Result
+from command_line import invoke
+from typer.testing import Result
 
 from balancer import load_plan
 from balancer.cli.app import app
+from balancer.cli.commands import LazyCommand
 from cluster_model import load_snapshot, save_snapshot, synthetic_snapshot
 from metrics_reporter.suggestions import meant
 
@@ -28,7 +29,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*args: object, code: int = 0, stdin: bytes | None = None, width: int = 120) -> Result:
-    result = CliRunner(env={"COLUMNS": str(width)}).invoke(app, [str(a) for a in args], input=stdin)
+    result = invoke(args, env={"COLUMNS": str(width)}, input=stdin)
     assert result.exit_code == code, result.output
     return result
 
@@ -53,9 +54,10 @@ def test_help_cuts_no_name(width: int) -> None:
     def commands(found: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
         yield path, found
         for name, command in getattr(found, "commands", {}).items():
-            yield from commands(command, *path, name)
+            whole = command.load() if isinstance(command, LazyCommand) else command
+            yield from commands(whole, *path, name)
 
-    for path, command in commands(get_command(app)):
+    for path, command in commands(app):
         text = run(*path, "--help", width=width).stdout
         assert "…" not in text, path
         assert max(map(len, text.splitlines())) <= width, path

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
+from command_line import invoke
 from rich.console import RenderableType
 from rich.progress import Progress, TimeElapsedColumn
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from balancer import Balancer
 from balancer.backtest import BacktestResult
-from balancer.cli.app import app
+from balancer.cli.app import COMMANDS, app
 from balancer.cli.history_backtest import table
 from balancer.cli.history_snapshot import costs, errors
 from balancer.cli.terminal import Console, TimeLeft, progress_columns
@@ -98,11 +98,17 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]
         if hasattr(command, "commands"):
             yield from commands(command, (*path, name))
         else:
-            yield " ".join((*path, name)), command
+            yield " ".join((*path, name)), command.load()
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_group_shows_the_first_line_of_a_command(words: str) -> None:
+    summary = dict(commands(app))[words].help.partition("\n\n")[0]
+    assert COMMANDS[words][1] == " ".join(summary.split())
 
 
 def test_every_command_has_json_or_a_reason() -> None:
-    every = dict(commands(typer.main.get_command(app)))
+    every = dict(commands(app))
     with_json = {
         name
         for name, command in every.items()
@@ -124,12 +130,12 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["propose", str(folder / "cluster.json"), "-o", str(folder / "plan.json")],
         ["tasks", "assign", str(folder / "state.yaml"), "-o", str(folder / "assignment.json")],
     ):
-        assert CliRunner().invoke(app, words).exit_code == 0
+        assert invoke(words).exit_code == 0
     return folder
 
 
 def run(*words: str, width: int = 120) -> Result:
-    result = CliRunner(env={"COLUMNS": str(width)}).invoke(app, words)
+    result = invoke(words, env={"COLUMNS": str(width)})
     assert result.exit_code == 0, result.output
     return result
 

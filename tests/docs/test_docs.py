@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import typer
 from pydantic import BaseModel
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from balancer import Action, PlanDocument
@@ -71,16 +71,16 @@ def commands(block: Block) -> Iterator[tuple[list[str], int]]:
             yield words, int(code[1]) if code else 0
 
 
-def command_line(app: typer.Typer) -> dict[str, Any]:
-    """The commands of an app, those of its groups by both names."""
+def command_line(app: Any) -> dict[str, Any]:
+    """The commands of a group, those of its groups by both names."""
     found: dict[str, Any] = {}
-    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+    for name, command in app.commands.items():
         group = getattr(command, "commands", None)
         found |= {f"{name} {n}": c for n, c in group.items()} if group else {name: command}
     return found
 
 
-def parse(app: typer.Typer, words: list[str]) -> dict[str, Any]:
+def parse(app: Any, words: list[str]) -> dict[str, Any]:
     """Options and arguments of a command line that is not run."""
     known = command_line(app)
     long = 2 if " ".join(words[:2]) in known else 1
@@ -142,7 +142,7 @@ def run_make(words: list[str], _: int) -> None:
 
 def run_python(words: list[str], _: int) -> None:
     assert words[:2] == ["-m", "benchmarks"], words
-    params = parse(benchmarks_app, words[2:])
+    params = parse(get_command(benchmarks_app), words[2:])
     if "name" in params:
         find(params["name"], params["size"] or ())
 
