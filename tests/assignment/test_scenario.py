@@ -9,14 +9,13 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
-from typer.testing import CliRunner
+from command_line import invoke
 
 from balancer.assignment import TaskAssignor
 from balancer.assignment.document import StateDocument
 from balancer.assignment.errors import TaskAssignmentError
 from balancer.assignment.scenario import ChangeRecord, ScenarioDocument, load_scenario
 from balancer.assignment.simulation import simulate
-from balancer.cli.app import app
 from balancer.report.tasks import simulation_svg
 
 SCENARIO: dict[str, Any] = {
@@ -94,7 +93,7 @@ def test_a_scenario_that_cannot_be_used_is_refused_in_one_sentence(
         load_scenario(path)
     assert "\n" not in str(raised.value)
     assert f"scenario file {path}" in str(raised.value)
-    result = CliRunner().invoke(app, ["tasks", "simulate", str(path)])
+    result = invoke(["tasks", "simulate", path])
     assert result.exit_code == 2
     assert "Traceback" not in result.output
 
@@ -111,7 +110,7 @@ def test_the_command_prints_causes_rebalances_and_the_worst_tasks(
 ) -> None:
     picture = tmp_path / "scenario.svg"
     words = ["tasks", "simulate", str(path), "--worst", "1", "--picture", str(picture)]
-    result = CliRunner().invoke(app, words)
+    result = invoke(words)
     assert result.exit_code == 0, result.output
     assert "2 changes of the membership" in result.output
     assert "crash not noticed yet: 30 task-seconds" in result.output

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from assignment_cases import application, configs
-from typer.testing import CliRunner, Result
+from command_line import invoke
+from typer.testing import Result
 
 from balancer.assignment import Explanation, TaskAssignor
-from balancer.cli.app import app
 
 STATE: dict[str, Any] = {
     "instances": [
@@ -34,7 +34,7 @@ STATE: dict[str, Any] = {
 
 
 def run(*args: object, code: int = 0) -> Result:
-    result = CliRunner().invoke(app, ["tasks", *map(str, args)])
+    result = invoke(["tasks", *args])
     assert result.exit_code == code, result.output
     assert "Traceback" not in result.output
     return result

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import invoke
 from rich.console import Console
-from typer.testing import CliRunner
 
 from balancer.autoscaling.autoscaler import Autoscaler, Round, decide_once
 from balancer.autoscaling.document import load_group
@@ -20,7 +20,6 @@ from balancer.autoscaling.measurement import MeasurementSettings
 from balancer.autoscaling.observation import Observation
 from balancer.autoscaling.repairing import RepairPolicy
 from balancer.autoscaling.trace import load_trace
-from balancer.cli.app import app
 from balancer.cli.autoscale_run import _once
 from balancer.cli.autoscale_view import live
 
@@ -53,7 +52,7 @@ def trace(tmp_path: Path) -> Path:
 
 
 def run(*words: object) -> Any:
-    return CliRunner().invoke(app, ["autoscale", *map(str, words)])
+    return invoke(["autoscale", *words])
 
 
 def refused(sentence: str, *words: object) -> None:

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from balancer_cases import by_hand
-from typer.testing import CliRunner
+from command_line import invoke
 
 from balancer import Balancer, PlanDocument
-from balancer.cli.app import app
 from balancer.verification.checker import check_plan
 from benchmarks.tight import GivenTarget
 from cluster_model import synthetic_snapshot
@@ -73,10 +72,10 @@ def test_a_hard_goal_that_only_its_own_code_judges_is_not_taken_for_sound(tmp_pa
     plan = Balancer([AlwaysContent(hard=True, tier=0)]).propose(SNAPSHOT)
     plan.save(tmp_path / "plan.json")
     files = [str(tmp_path / "cluster.json"), str(tmp_path / "plan.json")]
-    shown = CliRunner().invoke(app, ["verify", *files])
+    shown = invoke(["verify", *files])
     assert shown.exit_code == 1
     assert "AlwaysContent is hard, and is checked by its own code alone" in shown.stdout
-    record = json.loads(CliRunner().invoke(app, ["verify", "--json", *files]).stdout)
+    record = json.loads(invoke(["verify", "--json", *files]).stdout)
     assert not record["ok"]
     assert [u["hard"] for u in record["unchecked"] if "AlwaysContent" in u["field"]] == [True]
 

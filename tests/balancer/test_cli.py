@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
+from command_line import invoke
 from pydantic import BaseModel, Field, SecretStr
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from balancer import Action, load_plan
 from balancer.cli import main
-from balancer.cli.app import app
 from balancer.cli.options import byte_count, byte_rate
 from balancer.cli.plugins import fields_of
 from balancer.cli.terminal import CommandError
@@ -27,7 +27,7 @@ from cluster_model import Snapshot, load_snapshot, save_snapshot, synthetic_snap
 
 def run(*args: object, code: int = 0) -> Result:
     """Run a command; it must end with the code, and never with a traceback."""
-    result = CliRunner().invoke(app, [str(a) for a in args])
+    result = invoke(args)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     assert result.exit_code == code, result.output
     assert "Traceback" not in result.output
@@ -175,7 +175,7 @@ def test_operations_and_limits(
     holds: Callable[[dict[str, Any]], bool],
 ) -> None:
     plan = tmp_path / "plan.json"
-    result = CliRunner().invoke(app, ["propose", str(files / snapshot), "-o", str(plan), *options])
+    result = invoke(["propose", files / snapshot, "-o", plan, *options])
     assert result.exit_code in (0, 1), result.output
     assert holds(snapshot_of(plan))
 
@@ -184,16 +184,15 @@ def test_new_brokers_are_filled(files: Path, tmp_path: Path) -> None:
     cluster = load_snapshot(files / "new.json")
     new = cluster.broker_ids[cluster.broker_state == 1].tolist()
     plan = tmp_path / "plan.json"
-    CliRunner().invoke(
-        app,
+    invoke(
         [
             "propose",
-            str(files / "new.json"),
+            files / "new.json",
             "-o",
-            str(plan),
+            plan,
             "--add-brokers",
             f"{new[0]},{new[1]}",
-        ],
+        ]
     )
     assert destinations(snapshot_of(plan)) == set(new)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from command_line import invoke
+from typer.testing import Result
 
-from balancer.cli.app import app
 from balancer.composition.client import client_properties
 from balancer.composition.configuration import ConfigurationError, load_configuration
 from balancer.composition.properties import PropertiesError, parse_properties
@@ -28,7 +28,7 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(*args: str) -> Result:
-    return CliRunner().invoke(app, list(args))
+    return invoke(args)
 
 
 def written(text: str, name: str = "counterpoise.yaml") -> Path:
@@ -205,7 +205,7 @@ def test_every_command_that_reads_a_cluster_takes_the_file() -> None:
         ["autoscale", "monitor"],
         ["word-count", "load"],
     ):
-        text = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200"}).stdout
+        text = invoke([*command, "--help"], env={"COLUMNS": "200"}).stdout
         assert "COUNTERPOISE_CONFIG" in text, command
         assert "COUNTERPOISE_BOOTSTRAP_SERVER" in text, command
 

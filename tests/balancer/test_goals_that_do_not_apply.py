@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from command_line import invoke
 
 from balancer import Balancer, Operation, PlanDocument
-from balancer.cli.app import app
 from balancer.controller.finding import View
 from balancer.controller.settings import Settings
 from balancer.controller.violations import GoalViolationDetector
@@ -60,7 +59,7 @@ def test_a_goal_of_a_mapping_or_a_list_that_does_not_apply_is_an_error() -> None
 def test_the_command_line_names_the_goal_and_exits_with_2(cluster: Path, tmp_path: Path) -> None:
     path = tmp_path / "goals.yaml"
     path.write_text("goals: [{goal: UsageDistribution, resource: dsk}]")
-    done = CliRunner().invoke(app, ["propose", str(cluster), "--goals", str(path)])
+    done = invoke(["propose", cluster, "--goals", path])
     assert done.exit_code == 2
     assert "no resource 'dsk'; it has cpu, network_in, network_out, disk" in done.stderr
 
@@ -71,9 +70,9 @@ def test_a_profile_says_what_it_leaves_out(cluster: Path, tmp_path: Path) -> Non
     file.write_text("profile: default")
     for profile in ("default", {"profile": "default"}, file):
         assert Balancer(profile).propose(SNAPSHOT).goals_left_out == expected
-    shown = CliRunner().invoke(app, ["propose", str(cluster)])
+    shown = invoke(["propose", cluster])
     assert f"Left out: {expected['BrokerSetAwareness']}" in shown.stdout
-    printed = CliRunner().invoke(app, ["propose", str(cluster), "--json"])
+    printed = invoke(["propose", cluster, "--json"])
     assert json.loads(printed.stdout)["goals_left_out"] == expected
 
 
@@ -85,7 +84,7 @@ def test_a_pattern_that_matches_no_topic_is_a_warning(cluster: Path) -> None:
         "excluded_topics: 'paymnts' matches none of the snapshot's topics",
     )
     assert PlanDocument.model_validate_json(plan.to_json()).warnings == plan.warnings
-    shown = CliRunner().invoke(app, ["propose", str(cluster), "--exclude-topics", "paymnts"])
+    shown = invoke(["propose", cluster, "--exclude-topics", "paymnts"])
     assert "Warning: excluded_topics: 'paymnts' matches none" in shown.stdout
 
 

@@ -19,10 +19,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from command_line import invoke
 
 from balancer import Balancer, load_plan
-from balancer.cli.app import app
 from balancer.report import html_report
 from cluster_model import BrokerState, save_snapshot, synthetic_snapshot
 from metrics_reporter.documents import DocumentLimits, printable
@@ -238,7 +237,7 @@ def test_one_sentence_and_exit_code_2(
     monkeypatch.chdir(files)
     words = case.split() if isinstance(case, str) else case
     began = time.monotonic()
-    result = CliRunner().invoke(app, words)
+    result = invoke(words)
     assert isinstance(result.exception, SystemExit), result.exception
     assert result.exit_code == 2, result.output
     assert result.stdout == ""
@@ -259,13 +258,13 @@ def test_an_error_nobody_thought_of_is_one_sentence(
         raise ZeroDivisionError("a\nb\x1b[31m")
 
     monkeypatch.setattr("balancer.cli.files.load_plan", fail)
-    result = CliRunner().invoke(app, ["explain", "plan.json"])
+    result = invoke(["explain", "plan.json"])
     assert (result.exit_code, result.stdout) == (2, "")
     (line,) = result.stderr.splitlines()
     assert line.startswith("counterpoise: explain failed unexpectedly (ZeroDivisionError: a b")
     assert "--debug" in line
     assert "\x1b" not in line
-    result = CliRunner().invoke(app, ["--debug", "explain", "plan.json"])
+    result = invoke(["--debug", "explain", "plan.json"])
     assert result.exit_code == 2
     assert "Traceback" in result.stderr
 
@@ -278,7 +277,7 @@ def test_so_are_those_that_a_machine_raises(
         raise error
 
     monkeypatch.setattr("balancer.cli.files.load_plan", fail)
-    result = CliRunner().invoke(app, ["explain", "plan.json"])
+    result = invoke(["explain", "plan.json"])
     assert result.exit_code == 2
     assert len(result.stderr.splitlines()) == 1
 
@@ -288,12 +287,12 @@ def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("balancer.cli.files.load_plan", fail)
-    result = CliRunner().invoke(app, ["explain", "plan.json"])
+    result = invoke(["explain", "plan.json"])
     assert (result.exit_code, result.stderr) == (130, "counterpoise: interrupted\n")
 
 
 def test_the_version_is_reported() -> None:
-    result = CliRunner().invoke(app, ["--version"])
+    result = invoke(["--version"])
     assert result.exit_code == 0
     assert result.stdout.startswith("counterpoise ")
 
@@ -328,9 +327,7 @@ def test_a_plan_goes_through_what_it_is_written_to(
     elif target == "link":
         (tmp_path / "link").symlink_to(tmp_path / "found")
         (tmp_path / "found").touch(0o644)
-        CliRunner().invoke(
-            app, ["propose", str(files / "sound.json"), "-o", str(tmp_path / "link")]
-        )
+        invoke(["propose", files / "sound.json", "-o", tmp_path / "link"])
         assert (tmp_path / "link").is_symlink()
         assert stat.S_IMODE((tmp_path / "found").stat().st_mode) == 0o644
         text = (tmp_path / "found").read_text()
@@ -367,7 +364,7 @@ def test_names_are_shown_and_not_obeyed(tmp_path: Path, name: str) -> None:
         if words[-1] == name:
             moved = next(a for a in load_plan(plan).actions if a.topic == name)
             words[-1] = f"{name}-{moved.partition}"
-        result = CliRunner().invoke(app, [str(w) for w in words])
+        result = invoke(words)
         assert result.exit_code in (0, 1), (result.output, result.exception)
         assert printable(result.output) == result.output
         assert result.output.replace("\n", "").isprintable()
@@ -377,7 +374,7 @@ def test_names_are_shown_and_not_obeyed(tmp_path: Path, name: str) -> None:
     for text in (*shown["racks"], *(a[2] for a in shown["actions"])):
         assert printable(text) == text
     if name.isprintable():
-        assert name in CliRunner().invoke(app, ["explain", str(plan), "--top", "1000"]).output
+        assert name in invoke(["explain", plan, "--top", "1000"]).output
 
 
 @pytest.mark.parametrize("alive", [0, 1])
@@ -407,7 +404,7 @@ def test_nothing_is_written_over_what_is_read_or_written(
     Path("link.json").symlink_to("cluster.json")
     Path("g.yaml").write_text("profile: default\n")
     names = {*os.listdir()}
-    done = CliRunner().invoke(app, ["propose", "cluster.json", *options])
+    done = invoke(["propose", "cluster.json", *options])
     assert done.exit_code == 2
     assert said in " ".join(done.output.split())
     assert Path("cluster.json").read_bytes() == before
@@ -450,7 +447,7 @@ def test_no_command_writes_over_what_it_reads_or_writes(
     Path("both").mkdir()
     Path("both/plan.json").symlink_to("snapshot.json")
     before = {*tmp_path.rglob("*")}
-    done = CliRunner().invoke(app, command.split())
+    done = invoke(command.split())
     assert done.exit_code == 2
     assert said in " ".join(done.output.split())
     assert {*tmp_path.rglob("*")} == before
@@ -468,7 +465,7 @@ def test_a_pipe_that_nobody_reads_is_one_sentence(
             os.mkfifo(target)
         else:
             command[1] = str(files / "sound.json")
-        done = CliRunner().invoke(app, [*command, str(target)])
+        done = invoke([*command, target])
         assert done.exit_code == 2
         assert "cannot be written: no process reads from this pipe" in done.stderr
 
@@ -477,7 +474,7 @@ def test_a_pipe_waits_for_its_reader(tmp_path: Path) -> None:
     pipe, found = tmp_path / "pipe.json", tmp_path / "found.json"
     os.mkfifo(pipe)
     with found.open("wb") as file, subprocess.Popen(["cat", str(pipe)], stdout=file) as reader:
-        done = CliRunner().invoke(app, ["snapshot", "synthetic", "-o", str(pipe)])
+        done = invoke(["snapshot", "synthetic", "-o", pipe])
         assert reader.wait(60) == 0
     assert done.exit_code == 0, done.output
     assert json.loads(found.read_text())["schema_version"] == 1
@@ -488,12 +485,12 @@ def test_an_archive_is_refused_by_the_sizes_that_it_states(files: Path, tmp_path
     many = tmp_path / "many.npz"
     # Some tens of thousands of bytes that say they are 128 MiB of text.
     many.write_bytes(npz(topics=np.zeros(1 << 25, "<U1")))
-    done = CliRunner().invoke(app, ["propose", str(many)])
+    done = invoke(["propose", many])
     assert done.exit_code == 2
     assert "field topics: 128 MiB of text found, at most 64 MiB expected" in done.stderr
     large = tmp_path / "large.npz"
     large.write_bytes(npz(replica_broker=np.zeros(1 << 27, np.int64)))
-    done = CliRunner().invoke(app, ["propose", str(large)])
+    done = invoke(["propose", large])
     assert done.exit_code == 2
     assert "MiB of arrays found, at most 512 MiB expected" in done.stderr
 
@@ -501,6 +498,6 @@ def test_an_archive_is_refused_by_the_sizes_that_it_states(files: Path, tmp_path
 @pytest.mark.parametrize("target", ["/dev/stdout", "cluster"])
 def test_a_snapshot_without_a_suffix_is_refused_before_kafka_is_asked(target: str) -> None:
     command = ["snapshot", "kafka", "--bootstrap-server", "localhost:1", "-o", target]
-    done = CliRunner().invoke(app, command)
+    done = invoke(command)
     assert done.exit_code == 2
     assert "suffix .json or .npz expected" in done.output

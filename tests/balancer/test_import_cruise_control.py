@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from command_line import invoke
+from typer.testing import Result
 
-from balancer.cli.app import app
 from balancer.composition.attributes import load_attributes
 from balancer.composition.configuration import load_configuration
 from balancer.composition.cruise_control.conversion import Imported, import_cruise_control
@@ -42,7 +42,7 @@ MB, KB = 1024**2, 1024
 
 
 def run(*args: object) -> Result:
-    result = CliRunner().invoke(app, [str(a) for a in args])
+    result = invoke(args)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result
 

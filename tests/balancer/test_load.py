@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import invoke
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from balancer import Balancer
-from balancer.cli.app import app
 from balancer.inspection.load import ClusterLoad
 from cluster_model import InputError, Snapshot, save_snapshot, synthetic_snapshot
 from cluster_model.snapshot import BrokerState
@@ -130,9 +129,7 @@ def test_what_does_not_exist_is_an_error_that_names_the_nearest(cluster: Snapsho
 
 
 def show(path: Path, *options: object, width: int = 120, code: int = 0) -> str:
-    result = CliRunner(env={"COLUMNS": str(width)}).invoke(
-        app, ["load", str(path), *map(str, options)]
-    )
+    result = invoke(["load", path, *options], env={"COLUMNS": str(width)})
     assert result.exit_code == code, result.output
     return result.stdout if code == 0 else result.stderr
 

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import invoke
 from pydantic import BaseModel, ValidationError
-from typer.testing import CliRunner
 
 import balancer
 from balancer import Balancer, Budget, LocalSearch, Milp, Plan, PlanningParameters
 from balancer.allocation.parameters import AllocationParameters
-from balancer.cli.app import app
 from balancer.collocation.parameters import CollocationParameters
 from balancer.collocation.strategy import Albic
 from balancer.search.parameters import SearchParameters
@@ -202,7 +201,7 @@ def test_options_of_the_search_on_the_command_line(snapshot: Snapshot, tmp_path:
     save_snapshot(snapshot, path)
 
     def run(*args: object) -> Any:
-        return CliRunner().invoke(app, [str(a) for a in args])
+        return invoke(args)
 
     few = [word for pair in FEW.items() for word in ("--strategy-option", "{}={}".format(*pair))]
     done = run("propose", path, "--strategy", "goals", *few, "--json")

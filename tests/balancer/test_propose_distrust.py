@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from command_line import invoke
 
 import cluster_model.kafka
 import metrics_reporter
-from balancer.cli.app import app
 from benchmarks.harness.world import Weather, World
 from cluster_model import synthetic_snapshot
 from cluster_model.trust import frozen_partitions
@@ -43,8 +42,8 @@ def test_a_broker_that_contradicts_is_warned_of_and_what_it_holds_stays(
         batches.append(replace(batch, value=np.where(hit, batch.value * 20, batch.value)))
     monkeypatch.setattr(cluster_model.kafka, "read_cluster", lambda *_, **__: cluster)
     monkeypatch.setattr(metrics_reporter, "read_records", lambda *_, **__: _Reader(batches))
-    result = CliRunner().invoke(
-        app, ["propose", "--bootstrap-server", "x:1", "--metrics-topic", "metrics", "--json"]
+    result = invoke(
+        ["propose", "--bootstrap-server", "x:1", "--metrics-topic", "metrics", "--json"]
     )
     assert result.exit_code in (0, 1), result.output
     assert "warning: the partitions that broker 4 leads take" in result.stderr

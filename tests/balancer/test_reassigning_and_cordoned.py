@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from balancer_cases import OPERATIONS, small
+from command_line import invoke
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from balancer import Balancer, Operation, OperationError, Plan
-from balancer.cli.app import app
 from balancer.controller.detect import MissingReplicasDetector
 from balancer.controller.finding import View
 from balancer.controller.settings import MissingReplicas
@@ -107,7 +106,7 @@ def test_propose_says_what_is_down_and_what_moves(tmp_path: Path) -> None:
     alive[0] = False
     reassigning = np.arange(s.n_partitions) < 7
     save_snapshot(replace(s, disk_alive=alive, reassigning=reassigning), tmp_path / "c.json")
-    result = CliRunner().invoke(app, ["propose", str(tmp_path / "c.json")])
+    result = invoke(["propose", tmp_path / "c.json"])
     down, disk, moving, *_ = result.stderr.splitlines()
     assert down == "warning: 1 broker is down: 4"
     assert disk.startswith("warning: 1 disk is offline: ")
@@ -115,7 +114,7 @@ def test_propose_says_what_is_down_and_what_moves(tmp_path: Path) -> None:
     first = ", ".join(f"topic-0-{n}" for n in range(5))
     assert f"Kafka is reassigning 7 partitions ({first} and 2 more)" in moving
     save_snapshot(synthetic_snapshot(brokers=3, racks=3), tmp_path / "c.json")
-    quiet = CliRunner().invoke(app, ["propose", str(tmp_path / "c.json")])
+    quiet = invoke(["propose", tmp_path / "c.json"])
     assert "warning" not in quiet.stderr
 
 

@@ -16,12 +16,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import invoke
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from balancer import Balancer, Budget, Operation
-from balancer.cli.app import app
 from balancer.planning.document import Unmet
 from balancer.planning.plan import Plan
 from balancer.planning.traffic import traffic
@@ -519,13 +518,13 @@ def test_the_proposed_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     cluster = synthetic_snapshot(brokers=6, partitions=60, racks=3, utilization=0.2)
     save_snapshot(cluster, Path("my cluster.json"))
     arguments = ["propose", "my cluster.json", "-o", "the plan.json", "--report", "report.html"]
-    said = CliRunner().invoke(app, arguments)
+    said = invoke(arguments)
     assert said.exit_code == 0, said.output
     text = Page(Path("report.html").read_text()).text
     for command in ("verify 'my cluster.json' 'the plan.json'", "explain 'the plan.json'"):
         assert f"counterpoise {command}" in said.stderr
         assert f"counterpoise {command}" in text
-        assert CliRunner().invoke(app, shlex.split(command)).exit_code == 0
+        assert invoke(shlex.split(command)).exit_code == 0
     execute = "counterpoise execute 'the plan.json' --bootstrap-server HOST:PORT --yes"
     assert execute in said.stderr
     assert execute in text

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import invoke
 from confluent_kafka import Producer
-from typer.testing import CliRunner
 
-from balancer.cli.app import app
 from metrics_reporter import mock_cluster, read_records
 from metrics_reporter.errors import ReporterError
 from metrics_reporter.source_plugins import SOURCES, Connection, open_source
@@ -19,7 +18,7 @@ from metrics_reporter.source_plugins import SOURCES, Connection, open_source
 
 def run(*words: str, bootstrap: str = "127.0.0.1:1") -> tuple[int, str, str]:
     kept = ["report-metrics", "--bootstrap-server", bootstrap, "--metrics-topic", "metrics"]
-    done = CliRunner().invoke(app, [*kept, *words])
+    done = invoke([*kept, *words])
     return done.exit_code, done.stdout, done.stderr.strip()
 
 
@@ -64,11 +63,11 @@ def test_wrong_options_are_reported_in_one_sentence(
 
 
 def test_the_sources_are_listed_and_shown_with_their_options() -> None:
-    listed = CliRunner().invoke(app, ["sources", "list"])
+    listed = invoke(["sources", "list"])
     assert listed.exit_code == 0
     for name in ("prometheus", "admin", "host"):
         assert f"\n{name} " in listed.stdout
-    shown = CliRunner().invoke(app, ["sources", "show", "host"]).stdout
+    shown = invoke(["sources", "show", "host"]).stdout
     assert "broker" in shown
     assert "report-metrics --source host --source-option FIELD=VALUE" in shown
 

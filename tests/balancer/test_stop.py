@@ -10,11 +10,10 @@ from threading import Event
 from typing import Any
 
 import pytest
+from command_line import invoke
 from test_strategies import requested, stream
-from typer.testing import CliRunner
 
 from balancer import Albic, Balancer, Budget, Milp, Plan
-from balancer.cli.app import app
 from balancer.report import html_report
 from balancer.strategies import Problem, Proposal
 from balancer.verification.checker import check_plan
@@ -162,7 +161,7 @@ def test_the_first_interrupt_returns_a_plan_and_the_second_ends_the_command(
     # a process in the background may have been started with interrupts ignored
     ours = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        result = CliRunner().invoke(app, ["propose", str(tmp_path / "cluster.json")])
+        result = invoke(["propose", tmp_path / "cluster.json"])
         assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, ours)

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import invoke
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import balancer
 from balancer import Albic, Balancer, Budget, Milp, Operation, load_plan
-from balancer.cli.app import app
 from balancer.planning.exports import reassignment_json
 from balancer.report import html_report
 from balancer.search.scorer import Scorer
@@ -344,16 +343,15 @@ def test_from_the_command_line(tmp_path: Path) -> None:
 
     save_snapshot(s, s_file)
     (tmp_path / "goals.yaml").write_text("goals: [CollocationGoal]\n")
-    run = CliRunner().invoke
     words = ["propose", s_file, "--goals", goals, "-o", plan, "--strategy"]
-    done = run(app, [*words, "albic", "--max-moves", "9"])
+    done = invoke([*words, "albic", "--max-moves", "9"])
     assert done.exit_code == 1, done.output
     assert "albic: load distance of network_in 30" in done.output
-    assert run(app, ["verify", s_file, plan]).exit_code == 0
-    done = run(app, [*words, "goals"])
+    assert invoke(["verify", s_file, plan]).exit_code == 0
+    done = invoke([*words, "goals"])
     assert done.exit_code == 0, done.output
-    assert run(app, ["explain", plan]).exit_code == 0
-    done = run(app, [*words, "luck"])
+    assert invoke(["explain", plan]).exit_code == 0
+    done = invoke([*words, "luck"])
     assert done.exit_code == 2
     assert "one of albic, goals, milp expected" in done.output
 

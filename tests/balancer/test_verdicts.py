@@ -6,10 +6,9 @@ import re
 from dataclasses import replace
 
 import pytest
-from typer.testing import CliRunner
+from command_line import invoke
 
 from balancer import Balancer, Budget, Operation, Plan
-from balancer.cli.app import app
 from balancer.verification.checker import check_plan
 from cluster_model import BrokerState, Snapshot, save_snapshot, synthetic_snapshot
 
@@ -95,5 +94,5 @@ def test_a_rebalance_has_no_verdict_and_none_is_accepted() -> None:
 def test_the_verdict_leads_the_report(tmp_path: object) -> None:
     path = f"{tmp_path}/cluster.json"
     save_snapshot(cluster(), path)
-    done = CliRunner().invoke(app, ["propose", path, "--remove-brokers", "3"])
+    done = invoke(["propose", path, "--remove-brokers", "3"])
     assert done.output.lstrip().startswith("Broker 3 is empty.")

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import invoke
 from stream_job_cases import FLINK, JOB, flink_answers, served, vertex
-from typer.testing import CliRunner
 
-from balancer.cli.app import app
 from cluster_model import Snapshot, SnapshotError, load_snapshot
 from cluster_model.flink import BUSY, RECEIVED, SENT, FlinkParameters, read_flink, shares
 from metrics_reporter import ReporterError
@@ -335,7 +334,7 @@ def test_an_unknown_job_and_a_slow_server_are_errors() -> None:
 
 
 def run(*args: object) -> Any:
-    result = CliRunner().invoke(app, [str(arg) for arg in args])
+    result = invoke(args)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result
 

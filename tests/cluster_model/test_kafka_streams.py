@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import invoke
 from stream_job_cases import served, streams_pages
-from typer.testing import CliRunner
 
-from balancer.cli.app import app
 from cluster_model import Snapshot, SnapshotError
 from cluster_model.kafka_streams import read_kafka_streams
 from metrics_reporter import ReporterError
@@ -265,7 +264,7 @@ def test_pages_of_others_and_missing_pages_are_errors() -> None:
 
 
 def run(*args: object) -> Any:
-    result = CliRunner().invoke(app, [str(arg) for arg in args])
+    result = invoke(args)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result
 

@@ -9,12 +9,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from command_line import invoke
 from controller_cases import Stage, even, skewed
 from pydantic import BaseModel
-from typer.testing import CliRunner
 
 from balancer import Operation
-from balancer.cli.app import app
 from balancer.controller import Finding, Settings, View
 from balancer.controller.plugins import DETECTORS
 from balancer.controller.settings import SettingsError, as_settings
@@ -246,7 +245,7 @@ def test_a_number_that_json_cannot_hold_is_null(
     (tmp_path / "settings.yaml").write_text(f"detectors: {{{NAME}: {{}}}}")
     words = ["detectors", "try", "cluster.json", "--settings", "settings.yaml", "--json"]
     monkeypatch.chdir(tmp_path)
-    found = parse_json(CliRunner().invoke(app, words).stdout)["findings"]
+    found = parse_json(invoke(words).stdout)["findings"]
     data_of = {f["kind"]: f["data"] for f in found}
     assert data_of[NAME] == {"skew": None, "by_broker": {"1": None}, "most": [2.0, None]}
 

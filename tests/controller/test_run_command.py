@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import invoke
 from controller_cases import Applies, Ended, Still, even, skewed
-from typer.testing import CliRunner
 
 from balancer import Balancer
-from balancer.cli.app import app
 from balancer.composition.controller import (
     execution_limits,
     is_left_to_do,
@@ -33,7 +32,7 @@ from cluster_model.follow import follow_kafka
 
 
 def _run(*arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(app, ["run", "--timeout", "1", *arguments])
+    done = invoke(["run", "--timeout", "1", *arguments])
     return done.exit_code, done.stderr.strip()
 
 

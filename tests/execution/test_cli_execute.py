@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import invoke
 from execution_cases import FakeCluster, Killed, WonElection, move, plan_of
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from balancer import load_plan
-from balancer.cli.app import app
 from balancer.execution import Executor, Limits
 from balancer.execution.cluster import Key
 
 
 def run(*args: object, code: int) -> Result:
     """Run the command; it must end with the code, and never with a traceback."""
-    result = CliRunner().invoke(app, ["execute", *(str(a) for a in args)])
+    result = invoke(["execute", *args])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     assert result.exit_code == code, result.output
     return result

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import invoke
 from execution_cases import FakeCluster, WonElection, move, plan_of
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from balancer import Balancer, Identity, Plan, PlanDocument, load_plan
-from balancer.cli.app import app
 from balancer.execution import ExecutionError, Executor, Limits
 from balancer.execution.cluster import ClusterClient, Key
 from balancer.verification.checker import check_plan
@@ -169,7 +169,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
 def command(path: Path, plan: PlanDocument | str, *options: str) -> Result:
     (path / "plan.json").write_text(plan if isinstance(plan, str) else plan.model_dump_json())
     given = [str(path / "plan.json"), "--bootstrap-server", "x:1"]
-    return CliRunner().invoke(app, ["execute", *given, "--journal", str(path / "j"), *options])
+    return invoke(["execute", *given, "--journal", path / "j", *options])
 
 
 @pytest.mark.parametrize("yes", [[], ["--yes"]])

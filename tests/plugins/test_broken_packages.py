@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from command_line import invoke
 
-from balancer.cli.app import app
 from cluster_model import save_snapshot, synthetic_snapshot
 
 KINDS = ("goals", "strategies", "operations", "notifiers", "detectors", "readers")
@@ -27,13 +26,12 @@ def test_the_others_are_listed_and_shown(
         f"[counterpoise.{GROUPS.get(kind, kind)}]\nodd = no_such_module:Odd\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    run = CliRunner().invoke
-    listed = run(app, [kind, "list"], env={"COLUMNS": "400"})
+    listed = invoke([kind, "list"], env={"COLUMNS": "400"})
     assert listed.exit_code == 0, listed.output
     assert "odd cannot be loaded from no_such_module:Odd" in listed.stdout
     first = listed.stdout.splitlines()[1].split()[0]
-    assert run(app, [kind, "show", first]).exit_code == 0
-    shown = run(app, [kind, "show", "odd"])
+    assert invoke([kind, "show", first]).exit_code == 0
+    shown = invoke([kind, "show", "odd"])
     assert shown.exit_code == 2
     assert "package broken: " in shown.output
 
@@ -54,9 +52,9 @@ def test_a_detector_that_fails_is_named_when_it_is_tried(
     save_snapshot(synthetic_snapshot(brokers=6, partitions=60, racks=3), snapshot)
     settings.write_text("detectors: {odd: {}}\n")
     words = ["detectors", "try", str(snapshot), "--settings", str(settings)]
-    done = CliRunner().invoke(app, words)
+    done = invoke(words)
     assert done.exit_code == 1, done.output
     assert "odd cannot be judged: " in done.stdout
     assert "no answer" in done.stdout
-    record = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+    record = json.loads(invoke([*words, "--json"]).stdout)
     assert any("odd cannot be judged" in text for text in record["detectors_failing"])

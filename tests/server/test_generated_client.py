@@ -10,17 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import invoke
 from server_cases import served
-from typer.testing import CliRunner
-
-from balancer.cli.app import app
 
 
 @pytest.mark.slow
 def test_a_generated_client_proposes_and_approves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    described = CliRunner().invoke(app, ["server", "openapi"])
+    described = invoke(["server", "openapi"])
     assert described.exit_code == 0, described.output
     description = tmp_path / "openapi.json"
     description.write_text(described.stdout)

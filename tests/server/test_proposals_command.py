@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command_line import invoke
 from server_cases import Served, served
 from test_security import ACCESS
-from typer.testing import CliRunner, Result
-
-from balancer.cli.app import app
+from typer.testing import Result
 
 
 @pytest.fixture
@@ -23,7 +22,7 @@ def running(tmp_path: Path) -> Iterator[Served]:
 
 def run(found: Served, *arguments: str, token: str | None = "operator", text: str = "") -> Result:
     environment = {"COUNTERPOISE_SERVER": found.server.url, "COUNTERPOISE_TOKEN": token or ""}
-    return CliRunner().invoke(app, ["proposals", *arguments], env=environment, input=text)
+    return invoke(["proposals", *arguments], env=environment, input=text)
 
 
 def test_look_then_approve(running: Served) -> None:
