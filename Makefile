@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # in the order written: what is installed may be needed to make the environment
 .NOTPARALLEL:
-.PHONY: demo setup test test-fast peer lint types docs check picture kafka clean
+.PHONY: demo setup test test-fast soak peer coverage lint types docs check picture kafka clean
 
 demo: $(VENV)/.demo
 	$(BIN)/counterpoise demo --output demo
@@ -18,9 +18,21 @@ demo: $(VENV)/.demo
 setup:
 	@tests/setup.sh
 
-# one worker has the tests with a real Kafka, which mostly wait, one those with Spark, one the rest
+# two workers have the tests with a real Kafka, which mostly wait, one those with Spark, one the rest
+WORKERS := --numprocesses 4
 test: setup $(VENV)/.dev
-	$(BIN)/python -m pytest --numprocesses 3
+	$(BIN)/python -m pytest $(WORKERS)
+
+# long tests, and examples that differ from run to run: make soak MINUTES=60 SEED=1
+soak: setup $(VENV)/.dev
+	$(BIN)/python tests/soak.py $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
+
+# branch coverage of the packages by `make test`, processes that tests start included
+coverage: setup $(VENV)/.dev
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest $(WORKERS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --skip-covered
 
 # for authors of goals: goals, plug-ins, plans, pages and doctests, without Java or what takes
 # long, in about a minute
@@ -39,17 +51,20 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-# each folder of tests by itself: its modules are in no package; a folder without modules, like
-# the bytecode of tests/conftest.py, is none
+# modules of tests are in no package, so of two with one name each has a run of its own
+TESTS := $(filter-out %/conftest.py,$(wildcard tests/*.py tests/*/*.py))
+SHARED := .:$(subst $(eval) ,:,$(sort $(dir $(TESTS))))
 types: $(VENV)/.dev
 	$(BIN)/mypy
-	$(BIN)/mypy benchmarks
-	@set -e; for folder in $(sort $(dir $(wildcard tests/*/*.py))); do MYPYPATH=. $(BIN)/mypy $$folder; done
+	@MYPYPATH=$(SHARED) $(BIN)/mypy benchmarks $(TESTS)
+	@set -e; for file in $(wildcard tests/conftest.py tests/*/conftest.py); do \
+	    MYPYPATH=$(SHARED) $(BIN)/mypy $$file; done
 
 # the guides and the API reference, to site/index.html; every link is checked
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict
 
+# what decides whether a change lands; what takes seconds comes first
 check: lint types docs test peer
 
 picture: $(VENV)/.dev

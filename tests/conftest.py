@@ -1,36 +1,45 @@
-"""Set-up of all tests: settings, markers, sharing of processors, one Spark session."""
+"""Set-up of all tests: settings, markers, scheduling, what ends with a run, one Spark session."""
 
 from __future__ import annotations
 
 import os
+import re
+import tempfile
+import uuid
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import reaper
+from groups import group as kafka_group
 from hypothesis import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# How long an example takes says something of the machine, not of the code. Each run draws other
-# examples, so that a quarter of the usual number will do and leaves time for other tests.
-settings.register_profile("steady", deadline=None, max_examples=25)
+HERE = Path(__file__).parent
+
+# What decides a change draws the same examples in each run; `make soak` draws others and more.
+# How long an example takes says something of the machine, not of the code.
+settings.register_profile("steady", deadline=None, max_examples=25, derandomize=True)
+settings.register_profile("roaming", deadline=None, max_examples=250, print_blob=True)
 settings.load_profile("steady")
 
 # Workers of pytest-xdist have one: commands would wrap what tests read.
 os.environ.pop("COLUMNS", None)
-os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "history" / "spark")
+os.environ["SPARK_CONF_DIR"] = str(HERE / "history" / "spark")
 
 # Tests that share what takes long to start, by the first path that fits. Each group is run by
-# one worker of pytest-xdist, and before the rest, which is spread by module.
+# one worker of pytest-xdist, and before the rest.
 GROUPS = {
-    "tests/kafka/": "kafka",
     "tests/history/": "spark",
     "tests/backtest/test_backtest.py": "spark",
     "tests/backtest/test_advice.py": "spark",
 }
+ORDER = ("kafka-owned", "kafka", "spark", None)
 
 # What a test needs follows from the fixtures that it uses, by itself or through others. A test
 # that starts one of these in another process has the marker in its source.
@@ -40,27 +49,59 @@ MARKERS = {
     "spark": "spark",
     "browser": "browser",
 }
+# What tests of a module share: such a module is run by one worker.
+_SHARED = re.compile(r"""scope="(module|package|session)"|@(lru_)?cache""")
+
+
+def _watch() -> None:
+    """Have a process end all that this one starts and leaves behind, however this one ends."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    variable = f"COUNTERPOISE_TEST_{(worker or 'run').upper()}"
+    os.environ[variable] = uuid.uuid4().hex
+    mark = f"{variable}={os.environ[variable]}"
+    if worker is not None:
+        reaper.start(mark, os.getpid())
+        return
+    # Temporary files of tests, and of the processes that they start.
+    directory = tempfile.mkdtemp(prefix="cp-")
+    os.environ["TMPDIR"] = tempfile.tempdir = directory
+    with_make = [os.getppid()] if "MAKELEVEL" in os.environ else []
+    reaper.start(mark, os.getpid(), *with_make, remove=directory)
+
+
+_watch()
 
 
 def _group(nodeid: str) -> str | None:
-    return next((GROUPS[path] for path in GROUPS if nodeid.startswith(path)), None)
+    path = nodeid.partition("::")[0]
+    if path.startswith("tests/kafka/"):
+        return kafka_group(Path(path).name)
+    return next((GROUPS[start] for start in GROUPS if path.startswith(start)), None)
+
+
+@cache
+def _shares(path: str) -> bool:
+    file = HERE.parent / path
+    return file.suffix != ".py" or bool(_SHARED.search(file.read_text(encoding="utf-8")))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
-    """Give each group to one worker, in the order of `pytest_collection_modifyitems`.
+    """Give workers groups, modules whose tests share something, and single tests.
 
-    In place of marks and ``--dist loadgroup``, which pytest-xdist 3.8 ignores without a word
-    beside pytest 9.2.
+    In the order of `pytest_collection_modifyitems`. In place of marks and ``--dist loadgroup``,
+    which pytest-xdist 3.8 ignores without a word beside pytest 9.2.
     """
     from xdist.scheduler import LoadScopeScheduling
 
-    class ByGroup(LoadScopeScheduling):
+    class ByNeed(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            return _group(nodeid) or super()._split_scope(nodeid)
+            path, _, test = nodeid.partition("::")
+            alone = path.startswith("tests/") and not _shares(path)
+            return _group(nodeid) or (f"{path}::{test.partition('[')[0]}" if alone else path)
 
     config.option.loadscopereorder = False
-    return ByGroup(config, log)
+    return ByNeed(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
@@ -74,15 +115,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for fixture in MARKERS.keys() & set(getattr(item, "fixturenames", ())):
             item.add_marker(MARKERS[fixture])
     if "PYTEST_XDIST_WORKER" in os.environ:
-        order = [*dict.fromkeys(GROUPS.values()), None]
         slow = Counter(item.path for item in items if _takes_long(item))
-        items.sort(key=lambda item: (order.index(_group(item.nodeid)), -slow[item.path]))
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Let tests with a real Kafka, most of which wait for something to happen, go before others."""
-    if "PYTEST_XDIST_WORKER" in os.environ and _group(item.nodeid) != "kafka" and not os.nice(0):
-        os.nice(10)
+        items.sort(key=lambda item: (ORDER.index(_group(item.nodeid)), -slow[item.path]))
 
 
 def _takes_long(item: pytest.Item) -> bool:

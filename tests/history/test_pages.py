@@ -16,7 +16,7 @@ from balancer.cli.app import app
 from cluster_model.history.archive import read_archive
 from cluster_model.history.errors import HistoryError
 from cluster_model.history.exposition import PageOptions, load_pages, read_pages
-from tests.metrics_reporter.prometheus_stand_in import StandIn, cluster, served
+from prometheus_stand_in import StandIn, cluster, served
 
 T = 1_700_006_400
 DAY = 86_400

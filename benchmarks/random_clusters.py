@@ -46,7 +46,7 @@ _REPORTED = 20
 
 
 @dataclass
-class SoakCounts:
+class Counts:
     """Counts so far."""
 
     plans: int = 0
@@ -61,8 +61,8 @@ class SoakCounts:
     false: int = 0
 
 
-@benchmark("soak", sizes=tuple(_CLUSTERS))
-def soak(sizes: Sequence[str], options: Options) -> Iterator[Row]:
+@benchmark("random-clusters", sizes=tuple(_CLUSTERS))
+def random_clusters(sizes: Sequence[str], options: Options) -> Iterator[Row]:
     """Random clusters of 3 to 30 brokers, the operations in turn: faults found by the checker.
 
     Two rows say in what share of the plans every goal left unmet, and every hard one, is
@@ -73,10 +73,10 @@ def soak(sizes: Sequence[str], options: Options) -> Iterator[Row]:
     """
     failures = []
     for size in sizes:
-        started, tally = time.monotonic(), SoakCounts()
+        started, tally = time.monotonic(), Counts()
         console = Console(stderr=True)
         seeds = range(options.seed, options.seed + _CLUSTERS[size])
-        for seed in track(seeds, f"soak {size}", console=console, disable=not console.is_terminal):
+        for seed in track(seeds, f"random-clusters {size}", console=console, disable=not console.is_terminal):
             _try(random_case(seed), tally, options)
         tiny = range(options.seed, options.seed + _TINY[size])
         for seed in track(tiny, f"tiny {size}", console=console, disable=not console.is_terminal):
@@ -96,16 +96,16 @@ def soak(sizes: Sequence[str], options: Options) -> Iterator[Row]:
             ("seconds", time.monotonic() - started, "seconds"),
         ]
         for metric, value, unit in measured:
-            yield Row("soak", size, "counterpoise", metric, value, unit)
+            yield Row("random-clusters", size, "counterpoise", metric, value, unit)
         if tally.kinds:
             listed = ", ".join(f"{n} {kind}" for kind, n in tally.kinds.most_common())
-            failures.append(f"soak {size}: found {listed}")
+            failures.append(f"random-clusters {size}: found {listed}")
     if failures:
         raise BenchmarkError("; ".join(failures))
 
 
 @dataclass(frozen=True)
-class SoakCase:
+class RandomCase:
     """One plan to make; its seeds and names reproduce it."""
 
     seed: int
@@ -119,13 +119,13 @@ class SoakCase:
         return Balancer(self.profile, budget=self.budget).propose(self.snapshot, self.operation)
 
 
-def random_case(seed: int) -> SoakCase:
+def random_case(seed: int) -> RandomCase:
     """The random cluster of a seed and an operation on it, the kinds taking turns."""
     rng = np.random.default_rng(seed)
     snapshot = random_cluster(rng)
     operation = random_operation(rng, snapshot, _KINDS[seed % len(_KINDS)])
     budget = Budget(moves=int(rng.integers(0, 40))) if rng.random() < 0.1 else Budget()
-    return SoakCase(seed, snapshot, str(rng.choice(_PROFILES)), operation, budget)
+    return RandomCase(seed, snapshot, str(rng.choice(_PROFILES)), operation, budget)
 
 
 def random_cluster(rng: np.random.Generator) -> Snapshot:
@@ -200,7 +200,7 @@ def random_operation(rng: np.random.Generator, s: Snapshot, kind: str) -> Operat
     return Operation(**arguments)
 
 
-def _try(case: SoakCase, tally: SoakCounts, options: Options) -> None:
+def _try(case: RandomCase, tally: Counts, options: Options) -> None:
     try:
         plan = case.propose()
     except OperationError:
@@ -233,7 +233,7 @@ def _try(case: SoakCase, tally: SoakCounts, options: Options) -> None:
         tally.kinds[finding.kind] += 1
 
 
-def _enumerate(seed: int, tally: SoakCounts, options: Options) -> None:
+def _enumerate(seed: int, tally: Counts, options: Options) -> None:
     """Compare the statements of a tiny cluster's plan with all of its placements."""
     rng = np.random.default_rng(seed)
     snapshot = tiny_cluster(rng)
@@ -255,7 +255,7 @@ def _enumerate(seed: int, tally: SoakCounts, options: Options) -> None:
         tally.kinds[what.partition(" ")[0]] += 1
 
 
-def _report(case: SoakCase, tally: SoakCounts, options: Options, what: str) -> None:
+def _report(case: RandomCase, tally: Counts, options: Options, what: str) -> None:
     if len(tally.kinds) < _REPORTED:
         options.log(
             f"seed {case.seed}, {case.profile}, {case.operation!r}, {case.budget!r}: {what}"

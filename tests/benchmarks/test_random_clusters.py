@@ -6,7 +6,7 @@ import pytest
 
 from balancer.problem.operations import BUILT_IN
 from balancer.verification.report import CheckReport, Fault
-from benchmarks import soak as module
+from benchmarks import random_clusters as module
 from benchmarks.registry import BenchmarkError, Options, all_benchmarks
 
 QUIET = Options(log=lambda sentence: None)
@@ -19,7 +19,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_is_listed() -> None:
-    assert all_benchmarks()["soak"].sizes == ("S", "M", "L")
+    assert all_benchmarks()["random-clusters"].sizes == ("S", "M", "L")
 
 
 def test_cases_are_the_same_again_and_cover_all_operations() -> None:
@@ -34,7 +34,7 @@ def test_rows_are_reported_where_nothing_is_found(
     small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "check_plan", lambda *a: CheckReport((), ()))
-    rows = {row.metric: row.value for row in module.soak(["S"], QUIET)}
+    rows = {row.metric: row.value for row in module.random_clusters(["S"], QUIET)}
     assert rows["clusters"] == 1
     assert rows["plans"] + rows["refused operations"] == 1
     assert rows["violations"] == rows["mismatches"] == 0
@@ -52,7 +52,7 @@ def test_findings_are_reported_and_fail_the_run(
     monkeypatch.setattr(module, "check_plan", lambda *a: found)
     reported: list[str] = []
     rows: dict[str, Any] = {}
-    run = module.soak(["S"], Options(log=reported.append))
+    run = module.random_clusters(["S"], Options(log=reported.append))
     with pytest.raises(BenchmarkError, match="racks"):
         rows.update((row.metric, row.value) for row in run)
     assert rows["violations"] == rows["plans"]
@@ -63,12 +63,12 @@ def test_findings_are_reported_and_fail_the_run(
 
 
 def test_a_crash_is_a_finding(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: module.SoakCase) -> None:
+    def fail(self: module.RandomCase) -> None:
         raise RuntimeError("boom")
 
-    monkeypatch.setattr(module.SoakCase, "propose", fail)
+    monkeypatch.setattr(module.RandomCase, "propose", fail)
     with pytest.raises(BenchmarkError, match="RuntimeError"):
-        list(module.soak(["S"], QUIET))
+        list(module.random_clusters(["S"], QUIET))
 
 
 @pytest.mark.slow
@@ -77,5 +77,5 @@ def test_a_false_statement_fails_the_run(small: None, monkeypatch: pytest.Monkey
     monkeypatch.setattr(module, "false_statements", lambda *a: ["cost_bound 3, but 2"])
     reported: list[str] = []
     with pytest.raises(BenchmarkError, match=r"[3-6] cost_bound"):
-        list(module.soak(["S"], Options(log=reported.append)))
+        list(module.random_clusters(["S"], Options(log=reported.append)))
     assert any("tiny cluster, seed " in sentence for sentence in reported)
