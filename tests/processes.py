@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from subprocess import Popen as ChildProcess
-    from subprocess import run as run_child
+    ChildProcess = subprocess.Popen
+    run_child = subprocess.run
 else:
     # Linux kills such a process when the *thread* that started it has ended: this one lasts. Where
     # there is no setpriv (util-linux), as on macOS, only fixtures end processes.

@@ -1,29 +1,48 @@
 """Fixtures of a real Kafka; a test that needs one fails, and never skips, if it is not available.
 
+There are two clusters, one for each group of tests (groups.py). Each is started when its first test
+needs it, and closed after its last.
+
 This directory must not become a package: it would take the name of the client, `kafka`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from groups import group
+from kafka_cases import PASSWORDS, clear, create_topic, grant
 from real_kafka import KafkaCluster, RealKafkaError
 
 from balancer.execution.cluster import Kafka
+from cluster_model.kafka import admin_client
+
+RACKS = [f"rack-{x}" for x in "abcd"]
+_CLUSTERS = pytest.StashKey[list[KafkaCluster]]()
 
 
-@contextmanager
-def _starting(
-    tmp_path_factory: pytest.TempPathFactory,
+@pytest.fixture(scope="session")
+def start_kafka(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Callable[..., KafkaCluster]]:
-    """A function that starts clusters, which are closed in the end."""
-    clusters: list[KafkaCluster] = []
+    """Start a cluster, which is closed after the last test of the group that runs now."""
+    clusters = request.session.stash.setdefault(_CLUSTERS, [])
 
     def start(**options: Any) -> KafkaCluster:
-        cluster = KafkaCluster(directory=tmp_path_factory.mktemp("kafka"), **options)
+        cluster = KafkaCluster(
+            directory=tmp_path_factory.mktemp("kafka"),
+            heap="192m",
+            properties={
+                # A broker that was killed is missed, and may come back, after its session.
+                "broker.session.timeout.ms": "4000",
+                "broker.heartbeat.interval.ms": "500",
+                # Members of groups may choose how long theirs is.
+                "group.min.session.timeout.ms": "500",
+            },
+            **options,
+        )
         try:
             clusters.append(cluster.start())
         except RealKafkaError as error:
@@ -37,23 +56,38 @@ def _starting(
             cluster.close()
 
 
-@pytest.fixture(scope="module")
-def start_kafka(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Callable[..., KafkaCluster]]:
-    """Start a cluster with options of its own; it is closed after the module at the latest."""
-    with _starting(tmp_path_factory) as start:
-        yield start
+@pytest.hookimpl(trylast=True)  # after fixtures that ask the cluster
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Close the clusters after a group: brokers that do nothing take processor time too."""
+    here = item.path.parent, group(item.path.name)
+    if nextitem is None or (nextitem.path.parent, group(nextitem.path.name)) != here:
+        for cluster in item.session.stash.get(_CLUSTERS, []):
+            cluster.close()
 
 
 @pytest.fixture(scope="session")
-def kafka_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """Three brokers on three racks with two log directories each, shared by all tests.
+def kafka_cluster(start_kafka: Callable[..., KafkaCluster]) -> KafkaCluster:
+    """Three brokers on three racks with two log directories each, shared by tests.
 
-    Every test makes its own topics and leaves the brokers running.
+    Every test makes its own topics and groups, and leaves the brokers running. Clients may log in
+    too, as users that may do what is granted to them here or by tests, for the length of a test.
     """
-    with _starting(tmp_path_factory) as start:
-        yield start(brokers=3)
+    kafka = start_kafka(brokers=3, accounts=PASSWORDS)
+    with admin_client(kafka.bootstrap, timeout=30) as ask:
+        for topic in ("seen", "secret", "metrics", "guarded"):
+            create_topic(ask, topic, {0: [0]})
+        for who, topic in (("reader", "*"), ("half", "seen"), ("denied", "*")):
+            grant(ask, who, "CLUSTER", "kafka-cluster", "DESCRIBE")
+            grant(ask, who, "TOPIC", topic, "DESCRIBE")
+        grant(ask, "denied", "TOPIC", "__consumer_offsets", "DESCRIBE", permission="DENY")
+        grant(ask, "nobody", "TOPIC", "*", "DESCRIBE")
+    return kafka
+
+
+@pytest.fixture(scope="session")
+def guarded(kafka_cluster: KafkaCluster) -> str:
+    """Bootstrap servers of the same brokers for clients that log in."""
+    return kafka_cluster.guarded
 
 
 @pytest.fixture
@@ -62,3 +96,19 @@ def kafka(kafka_cluster: KafkaCluster) -> Iterator[Kafka]:
     found = Kafka(kafka_cluster.bootstrap)
     yield found
     found.close()
+
+
+@pytest.fixture(scope="session")
+def _owned(start_kafka: Callable[..., KafkaCluster]) -> KafkaCluster:
+    return start_kafka(brokers=4, racks=RACKS, exporter=True)
+
+
+@pytest.fixture(scope="module")
+def owned_kafka(_owned: KafkaCluster) -> KafkaCluster:
+    """Four brokers on four racks, as if just started: the module may do with them what it likes.
+
+    They have JMX exporters, which go on counting.
+    """
+    _owned.renew(racks=RACKS)
+    clear(_owned)
+    return _owned

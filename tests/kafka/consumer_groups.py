@@ -21,9 +21,21 @@ from confluent_kafka import Producer
 from kafka_cases import alive, python_environment, wait_for
 
 from balancer.autoscaling.parameters import AutoscalingParameters
+from tests.processes import ChildProcess, run_child
 
 # Seconds between two looks at what is to be written.
 _STEP = 0.05
+# The command with numbers that it has no options for: how long consumers may read without their
+# controller, and controllers without their vote.
+_RUN = """
+from functools import partial
+from balancer.autoscaling.assigned import ControlSettings
+from balancer.cli import autoscale_run, main
+
+autoscale_run.ControlSettings = partial(ControlSettings, lease_seconds={lease})
+autoscale_run._SESSION_SECONDS = {session}
+main()
+"""
 
 
 class Load:
@@ -287,17 +299,17 @@ class AutoscaleRun:
         self.reader.start()
 
     @classmethod
-    def start(cls, *words: object) -> AutoscaleRun:
+    def start(cls, *words: object, lease: float = 10.0, session: float = 6.0) -> AutoscaleRun:
+        code = _RUN.format(lease=lease, session=session)
         return cls(
-            subprocess.Popen(
-                [sys.executable, "-c", "from balancer.cli import main; main()", "autoscale", "run",
-                 "--json", *map(str, words)],
+            ChildProcess(
+                [sys.executable, "-c", code, "autoscale", "run", "--json", *map(str, words)],
                 stdout=subprocess.PIPE,
                 stderr=None,
                 text=True,
                 env=python_environment(),
             )
-        )  # fmt: skip
+        )
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -322,12 +334,11 @@ class AutoscaleRun:
             and not last["moves"]
         )
 
-    def wait_settled(self, consumers: int, lag: float, seconds: float = 90.0) -> None:
+    def wait_settled(self, consumers: int, lag: float) -> None:
         """Wait until some rounds from now on have found it settled."""
         begun = len(self.rounds)
         wait_for(
             lambda: len(self.rounds) >= begun + 3 and self.settled(consumers, lag),
-            seconds,
             self.last_rounds,
         )
 
@@ -348,7 +359,7 @@ def margin() -> float:
     Six consumers may start at once, so a machine that is slow or busy gets more than usual.
     """
     began = time.monotonic()
-    subprocess.run(
+    run_child(
         [sys.executable, "-c", "import balancer.autoscaling.assigned, kafka, confluent_kafka"],
         check=True,
         env=python_environment(),

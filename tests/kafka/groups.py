@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-# These are run one after another on a cluster of four brokers, or on one with JMX exporters, and
-# change all that is there: topics, brokers, the vote. The other modules share clusters on which
-# each test has topics and groups of its own, and may run beside these.
+# These are run one after another on a cluster of their own, and change all that is there: topics,
+# brokers, the vote. On the cluster of the other modules each test has topics and groups of its own.
+# The two groups may run at the same time.
 OWNED = frozenset(
     {
         "test_kafka_compose.py",

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from cluster_model.kafka import Ask, admin_client
 
 Assignment = Mapping[int, Sequence[int]]
 
+# Seconds that anything is waited for: more than the slowest machine takes.
+LIMIT = 240.0
 # Enough for a throttled move to be under way when a test looks.
 KILOBYTES = 6000
 
@@ -57,6 +60,39 @@ def steady_load(kafka: KafkaCluster, topic: str, partitions: int, size: int) -> 
         over.set()
         thread.join()
         producer.flush(30)
+
+
+def clear(kafka: KafkaCluster) -> None:
+    """Remove topics, groups with their members, throttles and cordons; all brokers must be up."""
+    from kafka import KafkaAdminClient
+    from kafka.admin import MemberToRemove
+
+    settings = (LEADER_RATE, FOLLOWER_RATE, LOG_DIR_RATE, "cordoned.log.dirs")
+
+    with admin_client(kafka.bootstrap, timeout=60) as ask:
+
+        def topics() -> list[str]:
+            found = ask(lambda admin: admin.list_topics())
+            return [t for t in found if t not in ("__consumer_offsets", "__transaction_state")]
+
+        groups = [found["group_id"] for found in ask(lambda admin: admin.list_groups())]
+        described = ask(lambda admin: admin.describe_groups(groups)) if groups else {}
+        for group, about in described.items():
+            members = [MemberToRemove(member_id=m["member_id"]) for m in about["members"]]
+            if members:
+                ask(partial(KafkaAdminClient.remove_group_members, group_id=group, members=members))
+        if groups:
+            ask(lambda admin: admin.delete_groups(groups))
+        if gone := topics():
+            ask(lambda admin: admin.delete_topics(gone))
+        eventually(lambda: not topics(), "no topics")
+    client = Kafka(kafka.bootstrap)
+    try:
+        client.set_configs(
+            {ConfigResource("broker", str(b)): dict.fromkeys(settings) for b in kafka.broker_ids}
+        )
+    finally:
+        client.close()
 
 
 def delete_topic(ask: Ask, topic: str) -> None:
@@ -93,10 +129,10 @@ def filled_topic(kafka: KafkaCluster, prefix: str) -> Iterator[str]:
 
 
 def throttles(kafka: Kafka, *topics: str) -> dict[ConfigResource, dict[str, str]]:
-    """Whatever throttle is set on the topics and on brokers 0, 1 and 2."""
+    """Whatever throttle is set on the topics and on the brokers that are up."""
     asked: dict[ConfigResource, Sequence[str]] = {
         ConfigResource("broker", str(b)): [LEADER_RATE, FOLLOWER_RATE, LOG_DIR_RATE]
-        for b in range(3)
+        for b in kafka.view([]).brokers
     }
     asked |= {ConfigResource("topic", t): [LEADER_REPLICAS, FOLLOWER_REPLICAS] for t in topics}
     found = {
@@ -116,11 +152,10 @@ def eventually(
     true: Callable[[], object],
     what: str,
     *,
-    seconds: float = 60.0,
     unless: tuple[type[Exception], ...] = (),
 ) -> None:
     """Wait for what Kafka does in its own time; an error of `unless` means not yet."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + LIMIT
     while True:
         with suppress(*unless):
             if true():
@@ -129,9 +164,9 @@ def eventually(
         time.sleep(0.2)
 
 
-def wait_for(what: Callable[[], object], seconds: float, about: Callable[[], object]) -> None:
+def wait_for(what: Callable[[], object], about: Callable[[], object]) -> None:
     """Wait until something is so; if it is not in time, the error shows what `about` returns."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + LIMIT
     while not what():
         assert time.monotonic() < deadline, about()
         time.sleep(0.1)
@@ -152,37 +187,19 @@ def python_environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join([root, *sys.path])}
 
 
-def account(name: str, password: str = "secret") -> dict[str, str]:
-    """Client properties that log a user in."""
+# Of the users of the cluster with accounts, of which admin may do anything.
+_USERS = ("reader", "half", "denied", "nobody", "proposer", "watcher", "measurer", "executor")
+PASSWORDS = dict.fromkeys(("admin", *_USERS, "controller", "reporter"), "secret") | {"ann": "hers"}
+
+
+def account(name: str, password: str | None = None) -> dict[str, str]:
+    """Client properties that log a user in, by default with the user's password."""
     return {
         "security.protocol": "sasl_plaintext",
         "sasl.mechanism": "PLAIN",
         "sasl.username": name,
-        "sasl.password": password,
+        "sasl.password": password or PASSWORDS[name],
     }
-
-
-def with_accounts(passwords: Mapping[str, str]) -> dict[str, str]:
-    """Broker properties that let in these users alone; brokers use the first of them."""
-    first = next(iter(passwords))
-    users = " ".join(f'user_{name}="{password}"' for name, password in passwords.items())
-    return {
-        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "sasl.mechanism.inter.broker.protocol": "PLAIN",
-        "listener.name.plaintext.plain.sasl.jaas.config": (
-            "org.apache.kafka.common.security.plain.PlainLoginModule required "
-            f'username="{first}" password="{passwords[first]}" {users};'
-        ),
-    }
-
-
-# Broker properties: the user admin may do anything, others what they are granted.
-AUTHORIZER = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:admin;User:ANONYMOUS",
-}
 
 
 def grant(

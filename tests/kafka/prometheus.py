@@ -15,6 +15,8 @@ from typing import Any
 from urllib.parse import quote
 from urllib.request import urlopen
 
+from tests.processes import ChildProcess
+
 
 def program(name: str) -> str:
     """The path of ``prometheus`` or ``promtool``.
@@ -68,7 +70,7 @@ def prometheus(configuration: Path, port: int) -> Iterator[Prometheus]:
     command += [f"--storage.tsdb.path={folder / 'series'}", f"--web.listen-address={address}"]
     log = folder / "prometheus.log"
     with log.open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out, cwd=folder)
+        process = ChildProcess(command, stdout=out, stderr=out, cwd=folder)
     try:
         end = time.monotonic() + 60
         while True:

@@ -24,6 +24,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
+from tests.processes import ChildProcess, run_child
+
 HERE = Path(__file__).parent
 HOST = "127.0.0.1"
 JAVA = 17
@@ -71,7 +73,7 @@ def class_path(pom: Path = HERE / "pom.xml") -> str:
         fresh = Path(scratch) / name
         command = [mvn, "-B", "-q", "-f", str(pom), "dependency:build-classpath"]
         command += ["-Dmdep.includeScope=runtime", f"-Dmdep.outputFile={fresh}"]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        done = run_child(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if done.returncode or not fresh.exists():
             said = re.sub(r"\x1b\[[\d;]*m", "", done.stdout + done.stderr)
             reported = [x.removeprefix("[ERROR] ") for x in said.splitlines() if "[ERROR]" in x]
@@ -127,6 +129,8 @@ def java() -> str:
 class KafkaCluster:
     """Brokers 0 to n-1 in KRaft mode on loopback, each with its rack and log directories.
 
+    They end with the process that has started them, however that ends.
+
     Parameters
     ----------
     brokers
@@ -142,9 +146,13 @@ class KafkaCluster:
     exporter
         Whether every broker carries the JMX exporter, which serves its metrics to
         Prometheus at its address in `exporters`.
+    accounts
+        Password by user: then every broker also serves clients that log in, at `guarded`. What the
+        user ``admin`` and clients that do not log in may do has no limits; what others may do is
+        what ACLs allow.
     directory
-        Where data and logs go; a new temporary directory unless given. The data are
-        removed at the end, the logs (``broker-0.log``, ...) stay.
+        Where data and logs go; a temporary directory unless given, which is removed at the end. Of
+        a given one the logs (``broker-0.log``, ...) stay.
     first_port
         Port of broker 0; the others, the controller and the exporters have the next ones. Free
         ports unless given.
@@ -159,15 +167,17 @@ class KafkaCluster:
         heap: str = "256m",
         properties: Mapping[str, str] | None = None,
         exporter: bool = False,
+        accounts: Mapping[str, str] | None = None,
         directory: Path | None = None,
         first_port: int | None = None,
     ) -> None:
         if not 1 <= brokers <= 6:
             raise ValueError(f"brokers: {brokers} found, 1 to 6 expected")
-        self.racks = tuple(racks or (f"rack-{'abc'[i % 3]}" for i in range(brokers)))
+        self.racks = list(racks or (f"rack-{'abc'[i % 3]}" for i in range(brokers)))
         if len(self.racks) != brokers:
             raise ValueError(f"racks: {len(self.racks)} found, {brokers} (one a broker) expected")
         self.broker_ids = tuple(range(brokers))
+        self._temporary = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix="counterpoise-kafka-"))
         self.log_dirs = tuple(
             tuple(str(self.directory / f"data-{i}" / f"disk-{d}") for d in range(log_dirs))
@@ -179,15 +189,23 @@ class KafkaCluster:
         self._properties = dict(properties or {})
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._printed_before: dict[int, int] = {}
-        count = brokers + 1 + (brokers if exporter else 0)
+        self._accounts = dict(accounts or {})
+        count = brokers + 1 + brokers * (exporter + bool(accounts))
         ports = free_ports(count) if first_port is None else _fixed_ports(first_port, count)
         self._ports, self._controller_port = ports[:brokers], ports[brokers]
-        self._exporter_ports = ports[brokers + 1 :]
+        more = ports[brokers + 1 :]
+        self._exporter_ports = more[: brokers * exporter]
+        self._guarded_ports = more[brokers * exporter :]
 
     @property
     def bootstrap(self) -> str:
         """Bootstrap servers: every broker as host:port, separated by commas."""
         return ",".join(f"{HOST}:{port}" for port in self._ports)
+
+    @property
+    def guarded(self) -> str:
+        """Bootstrap servers for clients that log in; empty without `accounts`."""
+        return ",".join(f"{HOST}:{port}" for port in self._guarded_ports)
 
     @property
     def exporters(self) -> dict[int, str]:
@@ -231,14 +249,18 @@ class KafkaCluster:
         self.close()
 
     def close(self) -> None:
-        """End every broker at once and remove the data; the logs stay."""
+        """End every broker at once and remove the data, and a directory that was not given."""
         for process in self._processes.values():
             process.kill()
         for process in self._processes.values():
             process.wait()
         self._processes.clear()
-        for i in self.broker_ids:
-            shutil.rmtree(self.directory / f"data-{i}", ignore_errors=True)
+        for gone in (
+            [self.directory]
+            if self._temporary
+            else [self.directory / f"data-{i}" for i in self.broker_ids]
+        ):
+            shutil.rmtree(gone, ignore_errors=True)
 
     def fail_disk(self, broker: int, disk: int) -> None:
         """Put a file where a log directory of a running broker is: nothing can be made there.
@@ -276,7 +298,7 @@ class KafkaCluster:
         command = self._command(main_class, "128m", "WARN")
         server = [] if of_files else ["--bootstrap-server", self.bootstrap]
         command += [*server, *(os.fspath(a) for a in args)]
-        done = subprocess.run(
+        done = run_child(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=START_SECONDS
         )
         said = done.stdout + done.stderr
@@ -324,6 +346,30 @@ class KafkaCluster:
         for i in brokers:
             self._await_started(i)
 
+    def renew(self, racks: Sequence[str | None] | None = None) -> None:
+        """Start brokers that are down, with new disks for those that failed; 0 keeps its own.
+
+        Parameters
+        ----------
+        racks
+            Where brokers are from now on, one a broker; where they were unless given.
+        """
+        down = set(self.broker_ids) - self._processes.keys() | {*self.ended()}
+        for i in self.broker_ids:
+            if racks is not None and racks[i] != self.racks[i]:
+                self.racks[i] = racks[i]
+                self._configure(i)
+                down.add(i)
+            for failed in (path for path in map(Path, self.log_dirs[i]) if path.is_file()):
+                failed.unlink()
+                self._prepare(i, failed)
+                down.add(i)
+        for i in down & self._processes.keys():
+            process = self._processes.pop(i)
+            process.terminate()
+            process.wait(START_SECONDS)
+        self.restart(*down)
+
     def ended(self) -> list[int]:
         """Brokers that ended by themselves."""
         return [i for i, process in self._processes.items() if process.poll() is not None]
@@ -331,6 +377,10 @@ class KafkaCluster:
     def log(self, broker: int) -> Path:
         """The file that holds everything a broker printed."""
         return self.directory / f"broker-{broker}.log"
+
+    def tail(self, broker: int) -> str:
+        """The last lines of that file."""
+        return "\n".join(self.log(broker).read_text(errors="replace").splitlines()[-20:])
 
     def _command(
         self, main_class: str, heap: str, level: str, agents: Sequence[str] = ()
@@ -344,6 +394,18 @@ class KafkaCluster:
         copies = str(min(3, len(self.broker_ids)))
         controller = f"CONTROLLER://{HOST}:{self._controller_port}"
         broker = f"PLAINTEXT://{HOST}:{self._ports[i]}"
+        guards = {}
+        if self._accounts:
+            broker += f",GUARDED://{HOST}:{self._guarded_ports[i]}"
+            users = " ".join(f'user_{name}="{word}"' for name, word in self._accounts.items())
+            guards = {
+                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+                "super.users": "User:admin;User:ANONYMOUS",
+                "sasl.enabled.mechanisms": "PLAIN",
+                "listener.name.guarded.plain.sasl.jaas.config": (
+                    f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
+                ),
+            }
         rack = {} if self.racks[i] is None else {"broker.rack": str(self.racks[i])}
         return {
             "node.id": str(i),
@@ -352,7 +414,9 @@ class KafkaCluster:
             "controller.listener.names": "CONTROLLER",
             "listeners": broker if i else f"{broker},{controller}",
             "advertised.listeners": broker,
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listener.security.protocol.map": (
+                "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,GUARDED:SASL_PLAINTEXT"
+            ),
             "log.dirs": ",".join(self.log_dirs[i]),
             "auto.create.topics.enable": "false",
             # Only a test moves leaders.
@@ -368,26 +432,34 @@ class KafkaCluster:
             "num.network.threads": "2",
             "num.io.threads": "2",
             **rack,
+            **guards,
             **self._properties,
         }
 
     def _format(self) -> None:
         for i in self.broker_ids:
-            config = self.directory / f"broker-{i}.properties"
-            settings = self._server_properties(i).items()
-            config.write_text("".join(f"{k}={v}\n" for k, v in settings))
-            for log_dir in map(Path, self.log_dirs[i] if i else ()):
-                # All that the tool writes for a node that is no controller, in no time.
-                log_dir.mkdir(parents=True)
-                meta = log_dir / "meta.properties"
-                meta.write_text(f"version=1\ncluster.id={CLUSTER_ID}\nnode.id={i}\n")
+            self._configure(i)
+            for log_dir in self.log_dirs[i] if i else ():
+                self._prepare(i, Path(log_dir))
         command = self._command(STORAGE, "128m", "WARN")
         command += ["format", "--cluster-id", CLUSTER_ID]
         command += ["--config", str(self.directory / "broker-0.properties")]
         with self.log(0).open("ab") as log:
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            done = run_child(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         if done.returncode:
-            raise RealKafkaError(f"formatting broker 0's storage failed:\n{self._tail(0)}")
+            raise RealKafkaError(f"formatting broker 0's storage failed:\n{self.tail(0)}")
+
+    def _configure(self, i: int) -> None:
+        config = self.directory / f"broker-{i}.properties"
+        settings = self._server_properties(i).items()
+        config.write_text("".join(f"{k}={v}\n" for k, v in settings))
+
+    @staticmethod
+    def _prepare(i: int, log_dir: Path) -> None:
+        """Write all that Kafka's tool writes for a node that is no controller, in no time."""
+        log_dir.mkdir(parents=True)
+        meta = log_dir / "meta.properties"
+        meta.write_text(f"version=1\ncluster.id={CLUSTER_ID}\nnode.id={i}\n")
 
     def _launch(self, i: int) -> None:
         config = self.directory / f"broker-{i}.properties"
@@ -398,7 +470,7 @@ class KafkaCluster:
         with self.log(i).open("ab") as log:
             # Only what is printed from now on tells whether this start succeeded.
             self._printed_before[i] = log.tell()
-            self._processes[i] = subprocess.Popen(
+            self._processes[i] = ChildProcess(
                 [*self._command(BROKER, self._heap, "INFO", agents), str(config)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -410,10 +482,10 @@ class KafkaCluster:
         while b"Kafka Server started" not in self._printed(i):
             code = self._processes[i].poll()
             if code is not None:
-                raise RealKafkaError(f"broker {i} ended with {code}:\n{self._tail(i)}")
+                raise RealKafkaError(f"broker {i} ended with {code}:\n{self.tail(i)}")
             if time.monotonic() > deadline:
                 raise RealKafkaError(
-                    f"broker {i} did not start in {START_SECONDS:.0f} s:\n{self._tail(i)}"
+                    f"broker {i} did not start in {START_SECONDS:.0f} s:\n{self.tail(i)}"
                 )
             time.sleep(0.05)
 
@@ -421,9 +493,6 @@ class KafkaCluster:
         with self.log(i).open("rb") as log:
             log.seek(self._printed_before[i])
             return log.read()
-
-    def _tail(self, i: int) -> str:
-        return "\n".join(self.log(i).read_text(errors="replace").splitlines()[-20:])
 
 
 def _fixed_ports(first: int, count: int) -> list[int]:

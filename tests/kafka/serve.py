@@ -6,7 +6,9 @@ import os
 import signal
 import sys
 import threading
+from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[2]))
 from real_kafka import KafkaCluster, RealKafkaError
 from sample import KEPT, METRICS_TOPIC, sample
 
@@ -41,7 +43,7 @@ def main() -> int:
             while not stop.wait(0.5):
                 ended = kafka.ended()
                 if ended:
-                    raise RealKafkaError(f"broker {ended[0]} ended; see {kafka.log(ended[0])}")
+                    raise RealKafkaError(f"broker {ended[0]} ended:\n{kafka.tail(ended[0])}")
     except RealKafkaError as error:
         print(f"make kafka: {error}", file=sys.stderr)
         return 2

@@ -172,6 +172,7 @@ async def _decisions(members: Members, load: Load) -> None:
     assert len(members.processed) <= len(sent) + 3
 
 
+@pytest.mark.soak
 def test_a_rebalance_waits_for_the_record_that_is_processed(
     kafka_cluster: KafkaCluster, topic: str, load: Load
 ) -> None:
@@ -194,6 +195,7 @@ def test_a_rebalance_waits_for_the_record_that_is_processed(
     asyncio.run(run())
 
 
+@pytest.mark.soak
 def test_a_group_of_both_clients_is_refused(kafka_cluster: KafkaCluster, topic: str) -> None:
     bootstrap = kafka_cluster.bootstrap
 

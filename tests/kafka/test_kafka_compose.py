@@ -21,6 +21,7 @@ from prometheus import program, prometheus
 from real_kafka import KafkaCluster, free_ports
 
 from cluster_model.kafka import admin_client
+from tests.processes import ChildProcess
 
 ROOT = Path(__file__).parents[2]
 DEPLOYMENT, MONITORING = ROOT / "docs" / "deployment", ROOT / "docs" / "monitoring"
@@ -30,7 +31,7 @@ FASTER: dict[str, Any] = {
     "interval": "1s",
     "settle": "0s",
     "moved_cooldown": "0s",
-    "model": {"window": "10s", "windows": 2, "min_samples": 2, "refresh": 1.0},
+    "model": {"window": "5s", "windows": 2, "min_samples": 2, "refresh": 1.0},
     "goal_violations": {"rounds": 1, "cooldown": "1s"},
 }
 # The admin API, which the example's reporter asks, knows no cpu.
@@ -87,7 +88,7 @@ def run(name: str, kafka: KafkaCluster, folder: Path, listen: str) -> Iterator[C
     log = folder / f"{name}.log"
     code = "from balancer.cli import main; main()"
     with log.open("wb") as out:
-        process = subprocess.Popen(
+        process = ChildProcess(
             [sys.executable, "-c", code, *words],
             cwd=folder,
             stdin=subprocess.DEVNULL,
@@ -134,10 +135,8 @@ def wait_for(condition: Callable[[], Any], *what: Callable[[], object]) -> Any:
     return found
 
 
-def test_every_panel_of_the_dashboard_shows_data(
-    start_kafka: Callable[..., KafkaCluster], tmp_path: Path
-) -> None:
-    kafka = start_kafka(brokers=3, racks=["a", "b", "c"], heap="192m")
+def test_every_panel_of_the_dashboard_shows_data(owned_kafka: KafkaCluster, tmp_path: Path) -> None:
+    kafka = owned_kafka
     own, theirs = free_ports(2)
     listen = f"127.0.0.1:{own}"
     configuration = configured(tmp_path, listen)

@@ -5,27 +5,25 @@ from __future__ import annotations
 import re
 import shlex
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from kafka_cases import create_filled
 from real_kafka import KafkaCluster
-from typer.testing import CliRunner
 
-from balancer.cli.app import app
 from cluster_model.kafka import read_cluster
+from tests.command_line import invoke
 
 PAGE = Path(__file__).parents[2] / "docs" / "first-rebalance.md"
 
 
 def test_the_first_rebalance_goes_as_the_page_says(
-    start_kafka: Callable[..., KafkaCluster],
+    owned_kafka: KafkaCluster,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    cluster = start_kafka(brokers=3, heap="192m")
+    cluster = owned_kafka
     name = f"skewed-{uuid.uuid4().hex[:6]}"
     create_filled(cluster, name, {n: [n % 2, 1 - n % 2] for n in range(24)}, 100)
 
@@ -37,7 +35,7 @@ def test_the_first_rebalance_goes_as_the_page_says(
         for line in text.strip().splitlines():
             words = shlex.split(line.replace("localhost:9092", cluster.bootstrap))
             assert words.pop(0) == "counterpoise"
-            result = CliRunner().invoke(app, words)
+            result = invoke(words)
             assert result.exit_code == 0, f"{line}\n{result.output}"
             ran.append(words[0])
     assert ran == ["snapshot", "load", "propose", "explain", "verify", "execute", "execute", "run"]

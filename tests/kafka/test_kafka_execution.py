@@ -15,10 +15,8 @@ import pytest
 from kafka_cases import create_topic, delete_topic, eventually, executor, filled_topic, throttles
 from kafka_plans import plan_of
 from real_kafka import KafkaCluster
-from typer.testing import CliRunner
 
 from balancer import Action, Balancer, Operation, PlanDocument
-from balancer.cli.app import app
 from balancer.execution import Executor, Limits, Progress
 from balancer.execution.cluster import ConfigResource, Kafka, Key
 from balancer.execution.throttle import (
@@ -29,6 +27,8 @@ from balancer.execution.throttle import (
     marked,
 )
 from cluster_model.kafka import admin_client, read_cluster
+from tests.command_line import invoke
+from tests.processes import ChildProcess
 
 # Slow enough for a test to be there before it ends.
 SLOW = 1e6
@@ -82,7 +82,7 @@ def executing(
 @contextmanager
 def moving(kafka: Kafka, topic: str, command: list[str]) -> Iterator[subprocess.Popen[str]]:
     """A process that executes, once it moves something of the topic."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = ChildProcess(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         eventually(
             lambda: any(p.moving for p in kafka.view([topic]).partitions.values()), "it moves"
@@ -106,7 +106,7 @@ def test_the_command_carries_a_plan_out_throttled(
     options = ["--bootstrap-server", kafka_cluster.bootstrap, "--journal", str(tmp_path / "j")]
 
     def run(*more: str) -> str:
-        result = CliRunner().invoke(app, ["execute", str(plan), *options, *more])
+        result = invoke(["execute", plan, *options, *more])
         assert result.exit_code == 0, result.output
         return result.stdout
 
@@ -149,7 +149,7 @@ def test_the_command_carries_a_plan_out_throttled(
         assert lead.epoch == follow.epoch is not None
     assert throttles(kafka, topic) == {}
     assert "done" in (tmp_path / "j").read_text().splitlines()[-1]
-    recovered = CliRunner().invoke(app, ["execute", "--recover", *options])
+    recovered = invoke(["execute", "--recover", *options])
     assert recovered.exit_code == 0
     assert "nothing is left" in recovered.stdout
 

@@ -6,32 +6,30 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from kafka_cases import (
-    AUTHORIZER,
     account,
     create_topic,
     delete_topic,
     eventually,
     grant,
     produce,
-    with_accounts,
 )
 from real_kafka import CLUSTER_ID, KafkaCluster
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from balancer import Balancer, Operation
-from balancer.cli.app import app
 from balancer.execution import ExecutionError, Executor
 from balancer.execution.cluster import Kafka
 from balancer.verification.checker import check_plan
 from cluster_model import Snapshot
 from cluster_model.kafka import Ask, KafkaSourceError, admin_client, read_cluster
+from tests.command_line import invoke
 
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 LISTS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
@@ -48,8 +46,9 @@ def set_configs(ask: Ask, kind: str, name: str, values: Mapping[str, str | None]
     ask(lambda admin: admin.alter_configs([resource], raise_on_unknown=False, incremental=True))
 
 
-def read(kafka: KafkaCluster, **more: Any) -> Snapshot:
-    return read_cluster(kafka.bootstrap, resources=("disk",), timeout=30, **more)
+def read(kafka: KafkaCluster | str, **more: Any) -> Snapshot:
+    servers = kafka if isinstance(kafka, str) else kafka.bootstrap
+    return read_cluster(servers, resources=("disk",), timeout=30, **more)
 
 
 def row(s: Snapshot, topic: str, number: int) -> int:
@@ -66,7 +65,7 @@ def replicas(s: Snapshot, topic: str, number: int) -> list[int]:
 
 
 def command(*args: object) -> Result:
-    result = CliRunner().invoke(app, [str(a) for a in args])
+    result = invoke(args)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result
 
@@ -90,9 +89,7 @@ def test_the_snapshot_says_of_which_cluster_and_when(kafka_cluster: KafkaCluster
     assert s.metadata_version >= 30
 
 
-def test_a_plan_of_another_cluster_is_refused(
-    kafka_cluster: KafkaCluster, start_kafka: Callable[..., KafkaCluster], tmp_path: Path
-) -> None:
+def test_a_plan_of_another_cluster_is_refused(kafka_cluster: KafkaCluster, tmp_path: Path) -> None:
     """The plan is real, and so is the cluster that is not its own."""
     with admin_client(kafka_cluster.bootstrap, timeout=30) as ask:
         create_topic(ask, "refused", {n: [0, 1] for n in range(4)})
@@ -278,9 +275,9 @@ def documented(row: str) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("who", [*COMMANDS])
-def test_the_documented_rights_suffice(guarded: KafkaCluster, who: str, tmp_path: Path) -> None:
+def test_the_documented_rights_suffice(guarded: str, who: str, tmp_path: Path) -> None:
     row_, given = COMMANDS[who]
-    with admin_client(guarded.bootstrap, account("admin"), timeout=30) as ask:
+    with admin_client(guarded, account("admin"), timeout=30) as ask:
         names = {"CLUSTER": "kafka-cluster", "TOPIC": "*", "GROUP": "*"}
         for kind, operations in documented(row_).items():
             for operation in operations:
@@ -296,7 +293,7 @@ def test_the_documented_rights_suffice(guarded: KafkaCluster, who: str, tmp_path
     eventually(lambda: _sees_all(guarded, who), "granted")
     config = tmp_path / "client.properties"
     config.write_text("".join(f"{k}={v}\n" for k, v in account(who).items()))
-    options = ["--bootstrap-server", guarded.bootstrap, "--command-config", config]
+    options = ["--bootstrap-server", guarded, "--command-config", config]
     if "run" in given or "execute" in given:
         options += ["--journal", tmp_path / "journal"]
     arguments = [tmp_path / "plan.json" if g == "PLAN" else g for g in given]
@@ -310,36 +307,14 @@ def test_the_documented_rights_suffice(guarded: KafkaCluster, who: str, tmp_path
         assert result.stdout.startswith("done: "), result.output
 
 
-def _sees_all(kafka: KafkaCluster, who: str) -> bool:
+def _sees_all(kafka: str, who: str) -> bool:
     try:
         return "seen" in read(kafka, client_properties=account(who)).topics
     except KafkaSourceError:
         return False
 
 
-@pytest.fixture(scope="module")
-def guarded(start_kafka: Callable[..., KafkaCluster]) -> Iterator[KafkaCluster]:
-    """Two brokers with an authorizer; admin may do anything, the others what a test grants."""
-    names = ("admin", "reader", "half", "denied", "nobody", *COMMANDS)
-    properties = with_accounts(dict.fromkeys(names, "secret")) | AUTHORIZER
-    kafka = start_kafka(brokers=2, properties=properties)
-    with admin_client(kafka.bootstrap, account("admin"), timeout=30) as ask:
-        create_topic(ask, "seen", {0: [0]})
-        create_topic(ask, "secret", {0: [0]})
-        create_topic(ask, "metrics", {0: [0]})
-        grant(ask, "reader", "CLUSTER", "kafka-cluster", "DESCRIBE")
-        grant(ask, "reader", "TOPIC", "*", "DESCRIBE")
-        grant(ask, "half", "CLUSTER", "kafka-cluster", "DESCRIBE")
-        grant(ask, "half", "TOPIC", "seen", "DESCRIBE")
-        grant(ask, "denied", "CLUSTER", "kafka-cluster", "DESCRIBE")
-        grant(ask, "denied", "TOPIC", "*", "DESCRIBE")
-        grant(ask, "denied", "TOPIC", "__consumer_offsets", "DESCRIBE", permission="DENY")
-        grant(ask, "nobody", "TOPIC", "*", "DESCRIBE")
-    yield kafka
-    kafka.close()
-
-
-def test_a_reader_with_the_documented_rights_sees_all(guarded: KafkaCluster) -> None:
+def test_a_reader_with_the_documented_rights_sees_all(guarded: str) -> None:
     eventually(lambda: _sees_all(guarded, "reader"), "granted")
     s = read(guarded, client_properties=account("reader"))
     whole = read(guarded, client_properties=account("admin"))
@@ -349,7 +324,7 @@ def test_a_reader_with_the_documented_rights_sees_all(guarded: KafkaCluster) -> 
     assert s.disk_path == whole.disk_path
 
 
-def test_hidden_topics_are_an_error_unless_asked_for(guarded: KafkaCluster, tmp_path: Path) -> None:
+def test_hidden_topics_are_an_error_unless_asked_for(guarded: str, tmp_path: Path) -> None:
     with pytest.raises(KafkaSourceError, match=r"not all topics can be described.*kafka-acls"):
         read(guarded, client_properties=account("half"))
     with pytest.raises(KafkaSourceError, match=r"topic __consumer_offsets cannot be described"):
@@ -360,21 +335,21 @@ def test_hidden_topics_are_an_error_unless_asked_for(guarded: KafkaCluster, tmp_
     assert any("the snapshot is without them" in x for x in said)
     config = tmp_path / "client.properties"
     config.write_text("".join(f"{k}={v}\n" for k, v in account("half").items()))
-    options = ["--bootstrap-server", guarded.bootstrap, "--command-config", config]
+    options = ["--bootstrap-server", guarded, "--command-config", config]
     refused = command("propose", *options)
     assert refused.exit_code == 2
     assert "--partial-view" in refused.stderr
     assert command("propose", *options, "--partial-view").exit_code in (0, 1)
 
 
-def test_leftovers_of_deleted_topics_are_not_hidden_topics(guarded: KafkaCluster) -> None:
-    with admin_client(guarded.bootstrap, account("admin"), timeout=30) as ask:
+def test_leftovers_of_deleted_topics_are_not_hidden_topics(guarded: str) -> None:
+    with admin_client(guarded, account("admin"), timeout=30) as ask:
         create_topic(ask, "gone", {0: [0]})
         delete_topic(ask, "gone")
     assert "gone" not in read(guarded, client_properties=account("reader")).topics
 
 
-def test_missing_rights_on_the_cluster_are_named(guarded: KafkaCluster) -> None:
+def test_missing_rights_on_the_cluster_are_named(guarded: str) -> None:
     with pytest.raises(KafkaSourceError, match="lacks the right to Describe cluster") as error:
         read(guarded, client_properties=account("nobody"))
     assert "--cluster --operation Describe" in str(error.value)

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 from kafka_cases import create_topic
 from real_kafka import KafkaCluster
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from balancer.cli.app import app
 from cluster_model import load_snapshot
 from cluster_model.kafka import admin_client
+from tests.command_line import invoke
 
 SAMPLE = Path(__file__).parents[1] / "balancer" / "cruise_control"
 MB = 1024**2
 
 
 def counterpoise(*args: object) -> Result:
-    result = CliRunner().invoke(app, [str(a) for a in args])
+    result = invoke(args)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from real_kafka import KafkaCluster
 
 from balancer.autoscaling.packed import packed_consumer
 from cluster_model.kafka import admin_client
+from tests.processes import ChildProcess
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -127,6 +127,7 @@ def command(kafka_cluster: KafkaCluster, topic: str, tmp_path: Path, folder: Pat
     return list(map(str, given))
 
 
+@pytest.mark.soak
 def test_from_one_consumer_to_six_and_back_with_kills(
     load: Load, start: Callable[..., AutoscaleRun], command: list[str], folder: Path
 ) -> None:
@@ -136,28 +137,28 @@ def test_from_one_consumer_to_six_and_back_with_kills(
     load.rates = LOW
     first.wait_settled(1, 100)
     load.rates = HIGH
-    first.wait_settled(6, 300, 180.0)
+    first.wait_settled(6, 300)
     time.sleep(chance.uniform(0.0, 3.0))
     os.kill(chance.choice(living(folder)), signal.SIGKILL)
-    first.wait_settled(6, 300, 180.0)
+    first.wait_settled(6, 300)
     before = time.monotonic()
     # another one acts, and starts consumers; those of this one end when it is resumed
     first.process.send_signal(signal.SIGSTOP)
     second = start("--command", " ".join(command))
-    wait_for(lambda: bool(second.last()), 60.0, second.last_rounds)
+    wait_for(lambda: bool(second.last()), second.last_rounds)
     time.sleep(chance.uniform(0.0, 2.0))
     first.process.send_signal(signal.SIGCONT)
-    second.wait_settled(6, 300, 180.0)
-    wait_for(lambda: len(living(folder)) == 6, 60.0, lambda: living(folder))
+    second.wait_settled(6, 300)
+    wait_for(lambda: len(living(folder)) == 6, lambda: living(folder))
     time.sleep(chance.uniform(0.0, 2.0))
     # its consumers end with it, and the first one acts again
     second.kill()
     begun = len(first.rounds)
-    wait_for(lambda: any("consumers" in r for r in first.rounds[begun:]), 60.0, first.last_rounds)
-    first.wait_settled(6, 300, 180.0)
+    wait_for(lambda: any("consumers" in r for r in first.rounds[begun:]), first.last_rounds)
+    first.wait_settled(6, 300)
     at_six = time.monotonic()
     load.rates = LOW
-    first.wait_settled(1, 100, 180.0)
+    first.wait_settled(1, 100)
     load.stop()
     first.wait_settled(1, 0)
     first.end()
@@ -178,6 +179,7 @@ def test_from_one_consumer_to_six_and_back_with_kills(
     assert written.again <= 13 * BATCH
 
 
+@pytest.mark.soak
 def test_consumers_read_on_while_their_controller_is_killed(
     load: Load,
     start: Callable[..., AutoscaleRun],
@@ -187,7 +189,7 @@ def test_consumers_read_on_while_their_controller_is_killed(
 ) -> None:
     chance = random.Random(8)
     for n in range(6):
-        consumer = subprocess.Popen(
+        consumer = ChildProcess(
             command, env={**python_environment(), "COUNTERPOISE_CONSUMER": f"consumer-{n}"}
         )
         ends.callback(consumer.wait)
@@ -195,19 +197,19 @@ def test_consumers_read_on_while_their_controller_is_killed(
     first = start("--minimum", 6)
     first.wait_settled(6, 0)
     load.rates = HIGH
-    first.wait_settled(6, 300, 180.0)
+    first.wait_settled(6, 300)
     second = start("--minimum", 6)
-    wait_for(lambda: bool(second.last()), 60.0, second.last_rounds)
+    wait_for(lambda: bool(second.last()), second.last_rounds)
     time.sleep(chance.uniform(0.0, 2.0))
     first.kill()
     load.rates = OTHER
     # what was decided for the load before is too much for one of them
-    wait_for(lambda: bool(second.last()["moves"]), 60.0, second.last_rounds)
-    second.wait_settled(6, 300, 180.0)
+    wait_for(lambda: bool(second.last()["moves"]), second.last_rounds)
+    second.wait_settled(6, 300)
     at, rates = time.monotonic(), load.rates
     load.rates = [0.0] * len(LOW)
     load.stop()
-    wait_for(lambda: second.last()["lag"] == 0, 60.0, second.last_rounds)
+    wait_for(lambda: second.last()["lag"] == 0, second.last_rounds)
     written = Written.read(folder)
     second.end()
     ends.close()
@@ -222,7 +224,9 @@ def test_consumers_read_on_while_their_controller_is_killed(
     assert not living(folder)
 
 
-@pytest.mark.parametrize("poll_ms", [0, 1, 100])
+@pytest.mark.parametrize(
+    "poll_ms", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 100))]
+)
 def test_a_consumer_that_works_between_its_polls_gets_its_partitions(
     kafka_cluster: KafkaCluster, topic: str, poll_ms: int
 ) -> None:

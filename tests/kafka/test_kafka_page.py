@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from kafka_cases import create_filled
 from real_kafka import KafkaCluster
 
 from cluster_model.kafka import read_cluster
+from tests.processes import ChildProcess
 from tests.server.chromium import Tab, tab
 
 CAPACITY = {"default": {"disk": 1e12}}
@@ -52,9 +52,9 @@ def _click(page: Tab, label: str) -> None:
 
 @pytest.mark.browser
 def test_a_proposal_is_approved_on_the_page_and_moves_data(
-    start_kafka: Callable[..., KafkaCluster], tmp_path: Path
+    owned_kafka: KafkaCluster, tmp_path: Path
 ) -> None:
-    kafka = start_kafka(brokers=3, heap="192m")
+    kafka = owned_kafka
     create_filled(kafka, f"page-{uuid.uuid4().hex[:8]}", {n: [0] for n in range(PARTITIONS)}, 500)
     (tmp_path / "settings.yaml").write_text(yaml.safe_dump(SETTINGS))
     (tmp_path / "capacity.yaml").write_text(yaml.safe_dump(CAPACITY))
@@ -68,7 +68,7 @@ def test_a_proposal_is_approved_on_the_page_and_moves_data(
     log = tmp_path / "run.log"
     root = str(Path(__file__).parents[2])
     with log.open("wb") as target:
-        process = subprocess.Popen(
+        process = ChildProcess(
             command,
             stdin=subprocess.DEVNULL,
             stdout=target,
@@ -83,7 +83,7 @@ def test_a_proposal_is_approved_on_the_page_and_moves_data(
             page.show("/execution")
             page.wait("document.body.innerText.includes('It acts')")
             page.show("/now")
-            assert page.run("document.querySelectorAll('.bar').length") == 3
+            assert page.run("document.querySelectorAll('.bar').length") == 4
             page.show("/proposals")
             _click(page, "Propose")
             page.wait("document.querySelector('h1').textContent.startsWith('Proposal ')")
@@ -97,9 +97,9 @@ def test_a_proposal_is_approved_on_the_page_and_moves_data(
             assert page.problems() == []
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
     snapshot = read_cluster(kafka.bootstrap, capacity=CAPACITY, resources=["disk"])
     held = dict.fromkeys(snapshot.broker_ids.tolist(), 0)
     for broker in snapshot.broker_ids[snapshot.replica_broker].tolist():
         held[broker] += 1
-    assert min(held.values()) >= PARTITIONS // 3 - 1
+    assert min(held.values()) >= PARTITIONS // 4 - 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,42 +12,42 @@ import pytest
 import yaml
 from kafka_cases import create_topic, eventually, produce
 from real_kafka import LEADER_ELECTION, REASSIGN_PARTITIONS, KafkaCluster
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from balancer import Balancer, Operation, PlanDocument, load_plan
-from balancer.cli.app import app
 from balancer.verification.checker import check_plan
 from cluster_model import Snapshot, load_snapshot
 from cluster_model.kafka import admin_client, read_cluster
 from cluster_model.live import simulated_source
 from metrics_reporter import Reporter
+from tests.command_line import invoke
 
 Replicas = dict[tuple[str, int], tuple[list[int], int | None]]
 
-# Kilobytes of the partitions of `skewed`, whose replicas are all on brokers 0, 1 and 2
-# but for the last.
+# Kilobytes of the partitions of `skewed`, whose replicas are all on brokers 0, 1 and 2.
 SIZES = (600, 500, 400, 300, 200, 200, 100, 100)
-BROKERS = 6
+# Two of them in one rack.
+RACKS = ("rack-a", "rack-b", "rack-c", "rack-a")
 # Stated, for every look at the cluster: the bytes that are free change between two of them.
 CAPACITY = {"default": {"disk": 1e12}}
 
 
 @pytest.fixture(scope="module")
-def skewed(start_kafka: Callable[..., KafkaCluster]) -> Iterator[KafkaCluster]:
-    """Six brokers on three racks; two topics that weigh on three of them, one against the racks."""
-    kafka = start_kafka(brokers=BROKERS)
+def skewed(owned_kafka: KafkaCluster) -> KafkaCluster:
+    """Four brokers on three racks; a topic that weighs on three of them, one against the racks."""
+    kafka = owned_kafka
+    kafka.renew(racks=RACKS)
     with admin_client(kafka.bootstrap) as ask:
         create_topic(ask, "skewed", {n: [n % 2, 2] for n in range(len(SIZES))})
         # Brokers 0 and 3 are in one rack.
         create_topic(ask, "crowded", {n: [0, 3] for n in range(4)})
     produce(kafka, "skewed", dict(enumerate(SIZES)))
     produce(kafka, "crowded", dict.fromkeys(range(4), 100))
-    yield kafka
-    kafka.close()
+    return kafka
 
 
 def counterpoise(*args: object) -> Result:
-    result = CliRunner().invoke(app, [str(a) for a in args])
+    result = invoke(args)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     assert result.exit_code in (0, 1), result.output
     return result
@@ -74,7 +73,9 @@ def carry_out(kafka: KafkaCluster, moves: Path, leaders: Path) -> None:
     asked = json.loads(moves.read_text())["partitions"]
     assert asked
     assert "Successfully started partition reassignments" in reassign("--execute")
-    eventually(lambda: "still in progress" not in reassign("--verify"), "plan carried out")
+    with admin_client(kafka.bootstrap) as ask:
+        under_way = partial(ask, lambda admin: admin.list_partition_reassignments())
+        eventually(lambda: not under_way(), "plan carried out")
     said = reassign("--verify")
     for p in asked:
         assert f"Reassignment of partition {p['topic']}-{p['partition']} is completed" in said

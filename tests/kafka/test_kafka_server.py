@@ -22,6 +22,7 @@ from real_kafka import KafkaCluster
 
 from cluster_model import Snapshot
 from cluster_model.kafka import admin_client, read_cluster
+from tests.processes import ChildProcess, run_child
 
 TIMEOUT = 180.0
 CAPACITY = {"default": {"disk": 1e12}}
@@ -37,11 +38,9 @@ ROOT = str(Path(__file__).parents[2])
 
 
 @pytest.fixture(scope="module")
-def cluster(start_kafka: Callable[..., KafkaCluster]) -> Iterator[KafkaCluster]:
+def cluster(owned_kafka: KafkaCluster) -> KafkaCluster:
     """Four brokers on four racks, the last of them empty."""
-    found = start_kafka(brokers=4, racks=[f"rack-{x}" for x in "abcd"], heap="192m")
-    yield found
-    found.close()
+    return owned_kafka
 
 
 @pytest.fixture
@@ -64,7 +63,7 @@ def server(cluster: KafkaCluster, topic: str, tmp_path: Path) -> Iterator[str]:
     command += ["--settings", "settings.yaml", "--listen", "127.0.0.1:0"]
     command += ["--journal", "journal", "--session", "20"]
     with log.open("wb") as out:
-        process = subprocess.Popen(
+        process = ChildProcess(
             command,
             cwd=tmp_path,
             stdin=subprocess.DEVNULL,
@@ -101,7 +100,7 @@ def wait_for(condition: Callable[[], Any]) -> Any:
 
 def cccli(server: str, *words: str) -> Any:
     """What Cruise Control's client prints, run as its command is."""
-    found = subprocess.run(
+    found = run_child(
         [sys.executable, "-m", CLIENT, "-a", server, *words, "--json", "true"],
         capture_output=True,
         text=True,

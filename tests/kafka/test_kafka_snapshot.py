@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from kafka_cases import account, create_topic, eventually, produce, with_accounts
+from kafka_cases import account, create_topic, eventually, produce
 from real_kafka import LEADER_ELECTION, REASSIGN_PARTITIONS, KafkaCluster
 
 from cluster_model import BrokerState, InputError, Snapshot, load_snapshot, save_snapshot
@@ -214,40 +214,32 @@ def test_a_stopped_broker_is_dead_and_keeps_its_replicas(
     eventually(lambda: leader_of(snapshot(kafka_cluster), "lone", 0) == 2, "lone has its leader")
 
 
-@pytest.fixture(scope="module")
-def guarded(start_kafka: Callable[..., KafkaCluster]) -> Iterator[KafkaCluster]:
-    """One broker that asks who is there."""
-    kafka = start_kafka(brokers=1, racks=[None], properties=with_accounts({"ann": "secret"}))
-    yield kafka
-    kafka.close()
-
-
-def test_client_properties_reach_the_client(guarded: KafkaCluster) -> None:
-    s = snapshot(guarded, client_properties=account("ann"))
-    assert s.n_brokers == 1
-    assert s.racks == ("127.0.0.1",)
+def test_client_properties_reach_the_client(guarded: str) -> None:
+    s = read_cluster(guarded, capacity=CAPACITY, client_properties=account("admin"))
+    assert s.n_brokers == 3
     with pytest.raises(KafkaSourceError, match=r"127\.0\.0\.1.*security settings") as refused:
-        snapshot(guarded, client_properties=account("ann", "wrong"), timeout=3)
+        read_cluster(guarded, client_properties=account("admin", "wrong"), timeout=3)
     assert "\n" not in str(refused.value)
 
 
-def test_a_log_directory_that_fails_makes_bad_disks(guarded: KafkaCluster) -> None:
-    secret = account("ann")
-    with admin_client(guarded.bootstrap, secret) as ask:
-        # Kafka puts its metadata into the first directory and dies with that one.
-        guarded.fail_disk(0, 1)
-        for n in range(4):
-            create_topic(ask, f"t{n}", {0: [0]}, must=False)
-
+def test_a_log_directory_that_fails_makes_bad_disks(kafka_cluster: KafkaCluster) -> None:
     def bad() -> bool:
-        return BrokerState.BAD_DISKS in snapshot(guarded, client_properties=secret).broker_state
+        return BrokerState.BAD_DISKS in snapshot(kafka_cluster).broker_state
 
-    eventually(bad, "log directory seen to fail")
-    s = snapshot(guarded, client_properties=secret)
-    assert dict(zip(s.disk_path, s.disk_alive.tolist(), strict=True)) == {
-        guarded.log_dirs[0][0]: True,
-        guarded.log_dirs[0][1]: False,
-    }
+    names = [f"t{n}" for n in range(4)]
+    try:
+        # Kafka puts its metadata into the first directory and dies with that one.
+        kafka_cluster.fail_disk(2, 1)
+        with admin_client(kafka_cluster.bootstrap) as ask:
+            for name in names:
+                create_topic(ask, name, {0: [2]}, must=False)
+        eventually(bad, "log directory seen to fail")
+        s = snapshot(kafka_cluster)
+        assert {p for p, alive in zip(s.disk_path, s.disk_alive, strict=True) if not alive} == {
+            kafka_cluster.log_dirs[2][1]
+        }
+    finally:
+        kafka_cluster.renew()
 
 
 def test_no_broker_there_is_one_sentence(capfd: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from metrics_reporter import Record, Reporter, read_records
 from metrics_reporter.admin import AdminSource
 from metrics_reporter.exposition import scrape
 from metrics_reporter.prometheus import PrometheusSource
+from tests.processes import ChildProcess, run_child
 
 CAPACITY = {"cpu": 200.0, "network_in": 1e9, "network_out": 1e9, "disk": 1e12}
 # Topic to the replicas of its partitions.
@@ -43,6 +44,7 @@ LOCAL_TIMES = [
 ]
 MEASURED = ("skewed", "dotted.name_too", "idle")
 WINDOW_MS = 60_000
+BROKERS = 4
 
 
 class Told(NamedTuple):
@@ -114,19 +116,18 @@ def modelled(metadata: Snapshot, records: list[Record]) -> Told:
     model.add(Record(after, 0, {"cpu": 0.0}))
     wrong = {k: n for k, n in model.counters.items() if k not in ("added", "split")}
     assert not any(wrong.values()), wrong
-    times = {b: {r.time_ms for r in records if r.broker == b} for b in range(3)}
+    times = {b: {r.time_ms for r in records if r.broker == b} for b in range(BROKERS)}
     assert {len(two) for two in times.values()} == {2}
     seconds = {b: (max(two) - min(two)) / 1000 for b, two in times.items()}
     return Told(model.snapshot(1.0), seconds, records)
 
 
 @pytest.fixture(scope="module")
-def kafka(start_kafka: Callable[..., KafkaCluster]) -> KafkaCluster:
-    found = start_kafka(brokers=3, exporter=True)
-    with admin_client(found.bootstrap, timeout=30) as ask:
+def kafka(owned_kafka: KafkaCluster) -> KafkaCluster:
+    with admin_client(owned_kafka.bootstrap, timeout=30) as ask:
         requested = {t: {"assignments": dict(enumerate(r))} for t, r in TOPICS.items()}
         ask(lambda admin: admin.create_topics(requested, wait_for_metadata=True))
-    return found
+    return owned_kafka
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +186,7 @@ def test_bytes_are_those_that_the_brokers_counted(world: World, source: str) -> 
     leader = {(t, p): replicas[0] for t, all_ in TOPICS.items() for p, replicas in enumerate(all_)}
     for topic in MEASURED:
         replicas = len(TOPICS[topic][0]) - 1
-        for broker in range(3):
+        for broker in range(BROKERS):
             led = [row for p, row in rows(s, topic).items() if leader[topic, p] == broker]
             bytes_in = s.leader_load[led, network_in].sum()
             bytes_out = s.leader_load[led, network_out].sum() - replicas * bytes_in
@@ -210,7 +211,7 @@ def test_bytes_in_are_reported_by_partition(world: World, source: str) -> None:
 
 
 def test_an_exporter_tells_of_brokers_too(world: World) -> None:
-    for broker in range(3):
+    for broker in range(BROKERS):
         of = [
             r for r in world.reported["prometheus"].records if (r.broker, r.topic) == (broker, None)
         ]
@@ -260,7 +261,7 @@ def test_a_try_of_the_agent_with_all_sources(kafka: KafkaCluster, world: World) 
     for broker, url in kafka.exporters.items():
         sources += ["--endpoint", f"{broker}={url}"]
     words = agent(kafka, "tried", *sources, "--interval", "1", "--once")
-    done = subprocess.run(words, capture_output=True, text=True, timeout=200)
+    done = run_child(words, capture_output=True, text=True, timeout=200)
     assert done.returncode == 2
     assert "no such topic" in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -268,14 +269,14 @@ def test_a_try_of_the_agent_with_all_sources(kafka: KafkaCluster, world: World) 
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"[\d,]+ records sent to tried\n", done.stdout)
     assert scopes(kafka, "tried") == {
-        broker: {"broker", "topic", "partition"} for broker in range(3)
+        broker: {"broker", "topic", "partition"} for broker in range(BROKERS)
     }
 
 
 def test_the_agent_goes_on_until_it_is_reported_to_end(kafka: KafkaCluster, world: World) -> None:
     words = agent(kafka, "going", "--source", "admin", "--source", "host", "--broker", "0")
     words += ["--interval", "0.5", "--compression", "zstd", "--create-topic"]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+    with ChildProcess(words, stderr=subprocess.PIPE, text=True) as process:
         try:
             end = time.monotonic() + 120
             seen: list[Any] = []

@@ -27,6 +27,7 @@ from balancer.execution.throttle import (
     LEADER_REPLICAS,
 )
 from cluster_model.kafka import KafkaSourceError, admin_client
+from tests.processes import ChildProcess
 
 SLOW = 300e3
 COMMAND = [sys.executable, "-c", "from balancer.cli import main; main()", "execute"]
@@ -57,14 +58,18 @@ def create(kafka_cluster: KafkaCluster) -> Iterator[Topics]:
             delete_topic(ask, name)
 
 
-def ends_within(process: subprocess.Popen[str], seconds: float) -> str:
+# Time to end: half of the longest that a command waits here for an answer.
+ENDS = 60.0
+
+
+def ended(process: subprocess.Popen[str]) -> str:
     """What it printed; fails where it does not end in time, as one that hangs never does."""
     try:
-        reported, _ = process.communicate(timeout=seconds)
+        reported, _ = process.communicate(timeout=ENDS)
     except subprocess.TimeoutExpired:
         process.kill()
         reported, _ = process.communicate()
-        pytest.fail(f"still running after {seconds:g} s:\n{reported}")
+        pytest.fail(f"still running after {ENDS:g} s:\n{reported}")
     assert "Traceback" not in reported, reported
     return reported
 
@@ -77,7 +82,7 @@ def shown(process: subprocess.Popen[str], start: str) -> None:
 
 def started(kafka_cluster: KafkaCluster, *options: object) -> subprocess.Popen[str]:
     command = [*COMMAND, "--bootstrap-server", kafka_cluster.bootstrap, *map(str, options)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return ChildProcess(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def test_a_move_whose_only_source_dies_ends_and_so_do_its_recoveries(
@@ -115,7 +120,7 @@ def test_a_move_whose_only_source_dies_ends_and_so_do_its_recoveries(
         with started(kafka_cluster, "--recover", "--journal", tmp_path / "journal") as process:
             shown(process, "moving: ")
             process.send_signal(signal.SIGTERM)
-            ends_within(process, 20)
+            ended(process)
         assert process.returncode == 1
         # What has nothing to do with it is carried out.
         outcome = executor(kafka_cluster, tmp_path).execute(plan_of((other, 1, 0, 2)))
@@ -145,7 +150,7 @@ def test_in_a_dead_end_a_signal_ends_the_command(
                 lambda: kafka.view([single]).partitions[Key(single, 0)].leader is None, "dead"
             )
             process.send_signal(signal.SIGTERM)
-            reported = ends_within(process, 20)
+            reported = ended(process)
         assert process.returncode == 1
         assert "continues in Kafka" in reported
         assert "stopped: " in reported
@@ -214,25 +219,24 @@ def test_a_signal_ends_a_command_that_kafka_does_not_answer(
     plan.write_text(plan_of(("none", 0, 1, 2)).model_dump_json())
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
-        if answers:
-            # Connections are taken, and nothing ever comes back.
-            silent.listen()
+        # Connections are taken, and nothing ever comes back.
+        silent.listen()
         where = f"127.0.0.1:{silent.getsockname()[1]}"
         command = [*COMMAND, str(plan), "--bootstrap-server", where, "--yes", "--timeout", "120"]
         command += ["--journal", str(tmp_path / "journal")]
-        with subprocess.Popen(
+        with ChildProcess(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as process:
-            if answers:
-                # Its first question has come.
-                silent.settimeout(60)
-                connection, _ = silent.accept()
-            else:
-                time.sleep(8)
-            process.send_signal(signal.SIGTERM)
-            reported = ends_within(process, 20)
-            if answers:
+            # Its first question has come.
+            silent.settimeout(120)
+            connection, _ = silent.accept()
+            if not answers:
+                # From now on nobody takes connections.
+                silent.close()
                 connection.close()
+            process.send_signal(signal.SIGTERM)
+            reported = ended(process)
+            connection.close()
     assert process.returncode == 2
     assert "did not answer" in reported
 
@@ -246,9 +250,10 @@ def test_a_signal_ends_an_execution_whose_kafka_falls_silent(
     with started(kafka_cluster, *options) as process:
         eventually(lambda: kafka.view([topic]).partitions[Key(topic, 0)].moving, "it moves")
         with kafka_cluster.frozen():
-            time.sleep(3)
+            # It asks every two seconds. What follows holds too if it is told between two questions.
+            time.sleep(2.5)
             process.send_signal(signal.SIGTERM)
-            reported = ends_within(process, 20)
+            reported = ended(process)
     assert process.returncode == 1
     assert "recover once it answers" in reported
     # It did not become known that it was to stop, or it did: either way a recovery ends it.
