@@ -76,7 +76,9 @@ def random_clusters(sizes: Sequence[str], options: Options) -> Iterator[Row]:
         started, tally = time.monotonic(), Counts()
         console = Console(stderr=True)
         seeds = range(options.seed, options.seed + _CLUSTERS[size])
-        for seed in track(seeds, f"random-clusters {size}", console=console, disable=not console.is_terminal):
+        for seed in track(
+            seeds, f"random-clusters {size}", console=console, disable=not console.is_terminal
+        ):
             _try(random_case(seed), tally, options)
         tiny = range(options.seed, options.seed + _TINY[size])
         for seed in track(tiny, f"tiny {size}", console=console, disable=not console.is_terminal):

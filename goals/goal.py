@@ -150,9 +150,7 @@ class Goal(OwnTypes):
     array([1. , 1. , 0.5])
     """
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
     # A subclass may write a name; once the class exists it is a Scope.
     scope: ClassVar[Any] = BROKER
     requires: ClassVar[tuple[str, ...]] = ()
