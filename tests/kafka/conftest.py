@@ -9,6 +9,7 @@ This directory must not become a package: it would take the name of the client, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from real_kafka import KafkaCluster, RealKafkaError
 from balancer.execution.cluster import Kafka
 from cluster_model.kafka import admin_client
 
+HERE = Path(__file__).parent
 RACKS = [f"rack-{x}" for x in "abcd"]
 _CLUSTERS = pytest.StashKey[list[KafkaCluster]]()
 
@@ -56,11 +58,22 @@ def start_kafka(
             cluster.close()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run one group after the other, also where one process has both."""
+    places = [n for n, item in enumerate(items) if item.path.parent == HERE]
+    here = sorted((items[n] for n in places), key=lambda i: group(i.path.name), reverse=True)
+    for n, item in zip(places, here, strict=True):
+        items[n] = item
+
+
 @pytest.hookimpl(trylast=True)  # after fixtures that ask the cluster
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Close the clusters after a group: brokers that do nothing take processor time too."""
-    here = item.path.parent, group(item.path.name)
-    if nextitem is None or (nextitem.path.parent, group(nextitem.path.name)) != here:
+    if (
+        nextitem is None
+        or nextitem.path.parent != HERE
+        or (group(nextitem.path.name) != group(item.path.name))
+    ):
         for cluster in item.session.stash.get(_CLUSTERS, []):
             cluster.close()
 

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from confluent_kafka import Producer
 from kafka_cases import alive, python_environment, wait_for
+from processes import ChildProcess, run_child
 
 from balancer.autoscaling.parameters import AutoscalingParameters
-from tests.processes import ChildProcess, run_child
 
 # Seconds between two looks at what is to be written.
 _STEP = 0.05

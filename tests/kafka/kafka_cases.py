@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import Producer
 from real_kafka import KafkaCluster
@@ -28,6 +28,7 @@ from balancer.execution.throttle import (
 from cluster_model.kafka import Ask, admin_client
 
 Assignment = Mapping[int, Sequence[int]]
+T = TypeVar("T")
 
 # Seconds that anything is waited for: more than the slowest machine takes.
 LIMIT = 240.0
@@ -164,12 +165,13 @@ def eventually(
         time.sleep(0.2)
 
 
-def wait_for(what: Callable[[], object], about: Callable[[], object]) -> None:
-    """Wait until something is so; if it is not in time, the error shows what `about` returns."""
+def wait_for(what: Callable[[], T], about: Callable[[], object] = lambda: "not in time") -> T:
+    """Wait for something that is true; without it the error shows what `about` returns."""
     deadline = time.monotonic() + LIMIT
-    while not what():
+    while not (found := what()):
         assert time.monotonic() < deadline, about()
         time.sleep(0.1)
+    return found
 
 
 def alive(id_: int) -> bool:

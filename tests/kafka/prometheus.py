@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 from urllib.request import urlopen
 
-from tests.processes import ChildProcess
+from processes import ChildProcess
 
 
 def program(name: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer
 from kafka_cases import Assignment, create_topic, produce
+from processes import ChildProcess
 from real_kafka import KafkaCluster
 
 from cluster_model.kafka import admin_client
@@ -51,7 +52,7 @@ def sample(kafka: KafkaCluster) -> Iterator[Path]:
     ]
     for thread in traffic:
         thread.start()
-    reporter = subprocess.Popen(_reporter(kafka), stderr=subprocess.DEVNULL)
+    reporter = ChildProcess(_reporter(kafka), stderr=subprocess.DEVNULL)
     try:
         yield capacities
     finally:

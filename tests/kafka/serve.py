@@ -6,9 +6,7 @@ import os
 import signal
 import sys
 import threading
-from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[2]))
 from real_kafka import KafkaCluster, RealKafkaError
 from sample import KEPT, METRICS_TOPIC, sample
 

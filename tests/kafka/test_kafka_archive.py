@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from kafka_cases import create_topic
+from processes import run_child
 from real_kafka import KafkaCluster
+from standalone import standalone
 
 from cluster_model.history.metadata import MetadataLog
 from cluster_model.kafka import admin_client
 from metrics_reporter import Record, encode
-from tests.history.standalone import standalone
-from tests.processes import run_child
 
 ROOT = Path(__file__).parents[2]
 PARTITIONS = 3
@@ -72,7 +72,7 @@ import json, sys
 from cluster_model.history.archive import compact, read_archive
 from cluster_model.history.read import read_topic
 from cluster_model.history.session import spark_session
-from tests.command_line import invoke
+from command_line import invoke
 
 bootstrap, topic, path, *words = sys.argv[1:]
 if words:

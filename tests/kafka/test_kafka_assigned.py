@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from consumer_groups import AutoscaleRun, Load, Written, living, margin
 from kafka_cases import python_environment, wait_for
+from processes import ChildProcess
 from real_kafka import KafkaCluster
 
 from balancer.autoscaling.assigned import ControlSettings, GroupController
@@ -24,7 +25,6 @@ from balancer.autoscaling.group import Group
 from balancer.autoscaling.observation import Observation
 from balancer.autoscaling.policy import Decision
 from cluster_model.kafka import admin_client
-from tests.processes import ChildProcess
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command_line import invoke
 from confluent_kafka import Consumer
 from consumer_groups import AutoscaleRun, Load
 from kafka_cases import alive, wait_for
 from real_kafka import KafkaCluster
 
 from cluster_model.kafka import admin_client
-from tests.command_line import invoke
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

@@ -17,11 +17,11 @@ import httpx
 import pytest
 import yaml
 from kafka_cases import create_topic, steady_load
+from processes import ChildProcess
 from prometheus import program, prometheus
 from real_kafka import KafkaCluster, free_ports
 
 from cluster_model.kafka import admin_client
-from tests.processes import ChildProcess
 
 ROOT = Path(__file__).parents[2]
 DEPLOYMENT, MONITORING = ROOT / "docs" / "deployment", ROOT / "docs" / "monitoring"

@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from command_line import invoke
 from kafka_cases import create_filled, create_topic
+from processes import ChildProcess
 from real_kafka import KafkaCluster
 
 from balancer.controller import Election
@@ -26,8 +28,6 @@ from cluster_model import BrokerState, Snapshot
 from cluster_model.kafka import KafkaSourceError, admin_client, read_cluster
 from cluster_model.live import simulated_source
 from metrics_reporter import Reporter
-from tests.command_line import invoke
-from tests.processes import ChildProcess
 
 TIMEOUT = 300.0
 SESSION = 6.0

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import invoke
 from confluent_kafka import Producer
 from kafka_cases import (
     account,
@@ -34,7 +35,6 @@ from balancer.execution import Executor, Limits, Outcome
 from balancer.execution.cluster import ConfigResource, Kafka, Key
 from balancer.execution.throttle import FOLLOWER_REPLICAS, LEADER_REPLICAS
 from cluster_model.kafka import KafkaDeniedError, admin_client, read_cluster
-from tests.command_line import invoke
 
 ADMIN = account("admin")
 ANN = account("ann")

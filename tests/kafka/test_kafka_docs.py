@@ -8,11 +8,11 @@ import uuid
 from pathlib import Path
 
 import pytest
+from command_line import invoke
 from kafka_cases import create_filled
 from real_kafka import KafkaCluster
 
 from cluster_model.kafka import read_cluster
-from tests.command_line import invoke
 
 PAGE = Path(__file__).parents[2] / "docs" / "first-rebalance.md"
 

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import invoke
 from kafka_cases import create_topic, delete_topic, eventually, executor, filled_topic, throttles
 from kafka_plans import plan_of
+from processes import ChildProcess
 from real_kafka import KafkaCluster
 
 from balancer import Action, Balancer, Operation, PlanDocument
@@ -27,8 +29,6 @@ from balancer.execution.throttle import (
     marked,
 )
 from cluster_model.kafka import admin_client, read_cluster
-from tests.command_line import invoke
-from tests.processes import ChildProcess
 
 # Slow enough for a test to be there before it ends.
 SLOW = 1e6

@@ -17,6 +17,7 @@ import pytest
 import yaml
 from kafka_cases import clear, filled_topic, throttles
 from kafka_plans import move, plan_of
+from processes import ChildProcess
 from real_kafka import KafkaCluster
 
 from balancer.controller import Election
@@ -29,7 +30,6 @@ from balancer.execution.throttle import (
     marked,
 )
 from cluster_model.kafka import KafkaSourceError, admin_client
-from tests.processes import ChildProcess
 
 SESSION = 2.0
 TIMEOUT = 240.0
@@ -81,12 +81,8 @@ def start(cluster: KafkaCluster, path: Path, *options: object) -> subprocess.Pop
     )
 
 
-def at_rate(throttle: str) -> tuple[str, ...]:
-    """Options to move one replica after another at this rate."""
-    return "--yes", "--throttle", throttle, "--moves", "1"
-
-
-SLOWLY = at_rate("2MB/s")
+# One replica after another, and so slowly that none of them arrives during a test.
+SLOWLY = ("--yes", "--throttle", "50kB/s", "--moves", "1")
 
 
 def left(cluster: KafkaCluster, group: str = "counterpoise-controller") -> None:
@@ -168,6 +164,7 @@ def test_an_execution_that_slept_past_its_lease_touches_nothing(
     assert epoch.epoch is not None
     assert found.epoch < epoch.epoch
     begun.send_signal(signal.SIGCONT)
+    begun.terminate()
     begun.communicate(timeout=TIMEOUT)
     for path in (there, here):
         # One may have slept past its lease too; then its journal is there for it.
@@ -187,7 +184,7 @@ def test_of_two_executions_at_once_one_refuses(
     both = []
     for name in ("here", "there"):
         path = tmp_path / name
-        both.append(start(cluster, path, plan_file(path, topic), *at_rate("1MB/s")))
+        both.append(start(cluster, path, plan_file(path, topic), *SLOWLY))
         end_with(processes, both[-1])
     eventually(lambda: any(p.poll() is not None for p in both), "one refuses")
     refused, acting = sorted(both, key=lambda p: p.poll() is None)
@@ -198,8 +195,9 @@ def test_of_two_executions_at_once_one_refuses(
     assert f"process {acting.pid}" in last
     assert "Traceback" not in said
     assert moving(kafka, topic)
+    acting.terminate()
     said = acting.communicate(timeout=TIMEOUT)[0]
-    assert acting.returncode == 0, said
+    assert "stopped: " in said
     assert throttles(kafka, topic) == {}
     names = {p.name for d in ("here", "there") for p in (tmp_path / d).glob("*.journal")}
     assert names == {"counterpoise-execution.journal"}
@@ -272,19 +270,19 @@ EVENLY: dict[str, Any] = {
     "settle": 0,
     "max_share_per_cycle": 1.0,
     "goal_violations": {"cooldown": "1h", "rounds": 1, "min_gain_per_share": 0.0},
-    "execution": {"progress_interval": 0.2, "throttle": 1_000_000, "concurrent_moves": 1},
+    "execution": {"progress_interval": 0.2, "throttle": 500_000, "concurrent_moves": 1},
 }
 
 
 def test_a_controller_that_slept_past_its_lease_writes_nothing_and_stands_by(
     cluster: KafkaCluster, kafka: Kafka, topic: str, tmp_path: Path, processes: ExitStack
 ) -> None:
-    # What the first moves is not there before the second has taken over.
-    slow = {**EVENLY["execution"], "throttle": 100_000}
+    # What the first moves does not arrive before the second has taken over.
+    slow = {**EVENLY["execution"], "throttle": 50_000}
     first = Running(cluster, tmp_path, "first", processes, execution=slow)
     eventually(lambda: first.said("this one acts"), "the first acts")
     # It must sleep longer than its lease, but not the other while that one is held still.
-    second = Running(cluster, tmp_path, "second", processes, session=60.0)
+    second = Running(cluster, tmp_path, "second", processes, session=60.0, execution=slow)
     eventually(lambda: moving(kafka, topic), "the first moves")
     eventually(lambda: second.said("standby:"), "the second stands by")
     found = read_journal(first.journal)
@@ -310,18 +308,16 @@ def test_a_controller_that_slept_past_its_lease_writes_nothing_and_stands_by(
     for key, (replicas, adding, _) in after[1].items():
         assert set(adding) <= set(before[1][key][1])
         assert set(replicas) <= set(before[1][key][0])
-    second.send(signal.SIGCONT)
-    eventually(lambda: second.said(": done after", after="this one acts"), "it ends well")
-    eventually(lambda: throttles(kafka, topic) == {}, "no throttles are left")
-    assert not moving(kafka, topic)
-    # The second may have had to prove its vote again, but the first never acted beside it.
+    # The first never acted beside it.
     assert first.log.count("this one acts") == 1
+    second.send(signal.SIGCONT)
     second.end()
     # What its journal holds is ended by now, which it finds once it acts again.
     eventually(lambda: first.said("this one acts", after="vote lost"), "the first acts again")
     eventually(lambda: (found := read_journal(first.journal)) and found.closed, "it recovers")
     first.end()
     assert throttles(kafka, topic) == {}
+    assert not moving(kafka, topic)
 
 
 def test_a_controller_whose_lease_lapsed_with_nobody_in_between_carries_on(
@@ -358,8 +354,9 @@ def test_a_paused_controller_lets_an_execution_act(
     end_with(processes, beside)
     eventually(lambda: moving(kafka, topic), "the execution moves")
     controller.change(execute=True)
+    beside.terminate()
     said = beside.communicate(timeout=TIMEOUT)[0]
-    assert beside.returncode == 0, said
+    assert "stopped: " in said
     assert throttles(kafka, topic) == {}
     again = "this one no longer acts"
     eventually(lambda: controller.said("this one acts", after=again), "the controller acts again")

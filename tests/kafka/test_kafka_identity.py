@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import invoke
 from kafka_cases import (
     account,
     create_topic,
@@ -29,7 +30,6 @@ from balancer.execution.cluster import Kafka
 from balancer.verification.checker import check_plan
 from cluster_model import Snapshot
 from cluster_model.kafka import Ask, KafkaSourceError, admin_client, read_cluster
-from tests.command_line import invoke
 
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 LISTS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")

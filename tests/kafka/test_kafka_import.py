@@ -7,13 +7,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+from command_line import invoke
 from kafka_cases import create_topic
 from real_kafka import KafkaCluster
 from typer.testing import Result
 
 from cluster_model import load_snapshot
 from cluster_model.kafka import admin_client
-from tests.command_line import invoke
 
 SAMPLE = Path(__file__).parents[1] / "balancer" / "cruise_control"
 MB = 1024**2

@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 from consumer_groups import AutoscaleRun, Load, Written, living, margin
 from kafka_cases import python_environment, wait_for
+from processes import ChildProcess
 from real_kafka import KafkaCluster
 
 from balancer.autoscaling.packed import packed_consumer
 from cluster_model.kafka import admin_client
-from tests.processes import ChildProcess
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

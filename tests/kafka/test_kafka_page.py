@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from chromium import Tab, tab
 from kafka_cases import create_filled
+from processes import ChildProcess
 from real_kafka import KafkaCluster
 
 from cluster_model.kafka import read_cluster
-from tests.processes import ChildProcess
-from tests.server.chromium import Tab, tab
 
 CAPACITY = {"default": {"disk": 1e12}}
 SETTINGS = {

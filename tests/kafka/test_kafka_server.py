@@ -7,9 +7,8 @@ import os
 import re
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,13 @@ import httpx
 import pytest
 import yaml
 from kafka import TopicPartition
-from kafka_cases import create_filled
+from kafka_cases import LIMIT, create_filled, wait_for
+from processes import ChildProcess, run_child
 from real_kafka import KafkaCluster
 
 from cluster_model import Snapshot
 from cluster_model.kafka import admin_client, read_cluster
-from tests.processes import ChildProcess, run_child
 
-TIMEOUT = 180.0
 CAPACITY = {"default": {"disk": 1e12}}
 SETTINGS = {
     "interval": 0.5,
@@ -51,9 +49,10 @@ def topic(cluster: KafkaCluster) -> str:
     return name
 
 
-@pytest.fixture
-def server(cluster: KafkaCluster, topic: str, tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def server(cluster: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of the server of ``counterpoise run --execute``."""
+    tmp_path = tmp_path_factory.mktemp("server")
     files = {"settings": SETTINGS, "capacity": CAPACITY}
     for name, content in files.items():
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(content))
@@ -90,24 +89,22 @@ def server(cluster: KafkaCluster, topic: str, tmp_path: Path) -> Iterator[str]:
         print(log.read_text()[-5000:])
 
 
-def wait_for(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + TIMEOUT
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.2)
-    return found
-
-
 def cccli(server: str, *words: str) -> Any:
     """What Cruise Control's client prints, run as its command is."""
     found = run_child(
         [sys.executable, "-m", CLIENT, "-a", server, *words, "--json", "true"],
         capture_output=True,
         text=True,
-        timeout=TIMEOUT,
+        timeout=LIMIT,
     )
     assert found.returncode == 0, found.stderr
     return json.loads(found.stdout)
+
+
+def answer(server: str, endpoint: str, **asked: str) -> Any:
+    """What the server answers to such a client."""
+    address = f"http://{server}/kafkacruisecontrol/{endpoint}"
+    return httpx.get(address, params={**asked, "json": "true"}, timeout=60).json()
 
 
 def held_by(cluster: KafkaCluster) -> tuple[Snapshot, dict[str, list[int]]]:
@@ -140,34 +137,31 @@ def test_the_client_of_cruise_control_looks_and_moves_data(
     assert state["KafkaBrokerState"]["Summary"]["Brokers"] == 4
     assert state["KafkaPartitionState"]["offline"] == []
 
-    def state_now() -> str:
-        return str(cccli(server, "state")["ExecutorState"]["state"])
-
     # At first it looks for what an execution that died has left.
-    wait_for(lambda: state_now() == "NO_TASK_IN_PROGRESS")
+    idle = "NO_TASK_IN_PROGRESS"
+    wait_for(lambda: answer(server, "state")["ExecutorState"]["state"] == idle)
+    assert cccli(server, "state")["ExecutorState"]["state"] == idle
     assert cccli(server, "proposals")["summary"]["numReplicaMovements"] > 0
     for name, key in (("user_tasks", "userTasks"), ("review_board", "RequestInfo")):
         assert isinstance(cccli(server, name)[key], list)
     dry = cccli(server, "rebalance", "--dry-run")
     assert "message" not in dry or "executed" not in dry["message"]
     assert held_by(cluster)[1] == held
-    answer = cccli(server, "rebalance", "--verbose", "true")
-    assert "is executed exactly as it is" in answer.get("message", ""), answer
-    assert answer["summary"]["dataToMoveMB"] >= 1
-
-    def completed() -> bool:
-        tasks = cccli(server, "user_tasks", "--endpoint", "rebalance", "--types", "Completed")
-        return len(tasks["userTasks"]) == 2
-
-    wait_for(completed)
+    said = cccli(server, "rebalance", "--verbose", "true")
+    assert "is executed exactly as it is" in said.get("message", ""), said
+    assert said["summary"]["dataToMoveMB"] >= 1
+    asked = {"endpoints": "rebalance", "types": "Completed"}
+    wait_for(lambda: len(answer(server, "user_tasks", **asked)["userTasks"]) == 2)
+    tasks = cccli(server, "user_tasks", "--endpoint", "rebalance", "--types", "Completed")
+    assert len(tasks["userTasks"]) == 2
     _, now = held_by(cluster)
-    for change in answer["proposals"]:
+    for change in said["proposals"]:
         where = change["topicPartition"]
         assert now[f"{where['topic']}-{where['partition']}"] == change["newReplicas"]
     assert sum(3 in brokers for brokers in now.values()) >= 3
     changed = {
         f"{c['topicPartition']['topic']}-{c['topicPartition']['partition']}"
-        for c in answer["proposals"]
+        for c in said["proposals"]
     }
     assert {name for name in now if now[name] != held[name]} <= changed
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from processes import ChildProcess, run_child
 from real_kafka import KafkaCluster
 
 from cluster_model import Snapshot
@@ -24,7 +25,6 @@ from metrics_reporter import Record, Reporter, read_records
 from metrics_reporter.admin import AdminSource
 from metrics_reporter.exposition import scrape
 from metrics_reporter.prometheus import PrometheusSource
-from tests.processes import ChildProcess, run_child
 
 CAPACITY = {"cpu": 200.0, "network_in": 1e9, "network_out": 1e9, "disk": 1e12}
 # Topic to the replicas of its partitions.

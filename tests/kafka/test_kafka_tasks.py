@@ -19,13 +19,13 @@ from pathlib import Path
 
 import pytest
 from kafka_cases import eventually
+from processes import ChildProcess
 from real_kafka import KafkaCluster
 
 from balancer.assignment.group import GroupConfigs, GroupError, Host, Record, State
 from balancer.assignment.group.messages import MemberTasks
 from balancer.assignment.group.topics import Topics
 from balancer.assignment.group.word_count import PartitionCheck, check, wait_until_processed
-from tests.processes import ChildProcess
 
 PARTITIONS = 6
 # A member that is gone is noticed after this time: most of the gap after a kill -9.

@@ -12,12 +12,12 @@ from typing import Any
 
 import yaml
 from kafka_cases import steady_load
+from processes import ChildProcess
 from real_kafka import KafkaCluster
 
 from balancer.execution.cluster import ConfigResource, Kafka
 from balancer.execution.throttle import FOLLOWER_RATE, LEADER_RATE
 from cluster_model.kafka import admin_client, read_cluster
-from tests.processes import ChildProcess
 
 TIMEOUT = 480.0
 TOPIC, PARTITIONS = "loaded", 24

@@ -17,6 +17,7 @@ import kafka_plans
 import pytest
 from kafka_cases import Assignment, create_filled, delete_topic, eventually, executor, throttles
 from kafka_plans import move
+from processes import ChildProcess
 from real_kafka import KafkaCluster
 
 from balancer import PlanDocument
@@ -27,7 +28,6 @@ from balancer.execution.throttle import (
     LEADER_REPLICAS,
 )
 from cluster_model.kafka import KafkaSourceError, admin_client
-from tests.processes import ChildProcess
 
 SLOW = 300e3
 COMMAND = [sys.executable, "-c", "from balancer.cli import main; main()", "execute"]
