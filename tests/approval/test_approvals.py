@@ -557,7 +557,5 @@ class Histories(RuleBasedStateMachine):
                 assert states[digest] == "executing"
 
 
-Histories.TestCase.settings = hypothesis_settings(
-    max_examples=25, stateful_step_count=25, deadline=None
-)
+Histories.TestCase.settings = hypothesis_settings(stateful_step_count=25)
 TestHistories = Histories.TestCase

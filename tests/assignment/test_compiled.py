@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer.assignment import (
@@ -84,7 +84,6 @@ def applications(draw: Callable[..., Any]) -> tuple[ApplicationState, Assignment
 
 
 @given(applications())
-@settings(max_examples=75, deadline=None)
 def test_any_state(case: tuple[ApplicationState, AssignmentConfigs]) -> None:
     assert_same(*case)
 

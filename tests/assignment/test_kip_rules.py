@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from assignment_cases import configs
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kip_rules import Given, broken_rules, spread
 
@@ -98,7 +98,6 @@ def test_the_order_of_the_records_does_not_matter(case: Given, random: Random) -
     assert roles(assigned(shuffled)) == roles(assigned(case))
 
 
-@settings(max_examples=25)
 @given(cases(capacities=(2,)))
 def test_it_converges_to_balance_and_stays_there(case: Given) -> None:
     for _ in range(2 + len(case.tasks) * (1 + case.standbys)):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from simulation_cases import Placement, Written, always, round_robin
 
@@ -340,7 +340,6 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     )
 
 
-@settings(max_examples=30, deadline=None)
 @given(scenarios())
 def test_nothing_is_lost_or_made_up(given: Scenario) -> None:
     found = simulate(given, _Dealt())
@@ -369,7 +368,6 @@ def test_nothing_is_lost_or_made_up(given: Scenario) -> None:
     assert np.array_equal(again.restored, found.restored)
 
 
-@settings(max_examples=30, deadline=None)
 @given(scenarios())
 def test_each_task_is_processed_once_or_not_at_all(given: Scenario) -> None:
     found = simulate(given, _Dealt())

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer.autoscaling.assigned.coordinator import Coordinator, last_target
@@ -171,7 +171,6 @@ class Network:
             yield heapq.heappop(self.due)[2]
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     loss=st.sampled_from((0.0, 0.05, 0.3)),
@@ -228,7 +227,6 @@ ACTIONS = (
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     actions=st.lists(st.sampled_from(ACTIONS), min_size=50, max_size=400),
@@ -241,7 +239,6 @@ def test_never_two_readers_in_any_order_of_events(seed: int, actions: list[str])
         world.step(action)
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     actions=st.lists(st.sampled_from(ACTIONS), min_size=20, max_size=200),

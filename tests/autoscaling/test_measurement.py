@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer.autoscaling.assigned import AssignedConsumer, ConsumerSettings
@@ -53,7 +53,6 @@ class Backlog:
         return self.estimator.capacities()
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     capacity=st.floats(20, 500),
     commit_seconds=st.sampled_from((0.1, 1.0, 5.0, 14.0)),
@@ -263,7 +262,6 @@ def test_what_was_read_before_a_rebalance_was_perhaps_read_by_another() -> None:
     assert estimator.capacities() == {}
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(
         st.tuples(

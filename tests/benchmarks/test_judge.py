@@ -66,7 +66,7 @@ def test_two_replicas_on_one_broker_are_refused() -> None:
 
 
 @given(st.integers(0, 30))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_bytes_are_those_of_the_replicas_that_changed_place(seed: int) -> None:
     before = invented(brokers=8, partitions=60, racks=4, seed=seed)
     rng = np.random.default_rng(seed)

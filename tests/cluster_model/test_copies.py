@@ -51,7 +51,7 @@ class LeaderCaughtUp(Goal):
         return np.where(lag <= 100, 1.0, 0.0)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 10**6), st.sampled_from([".json", ".npz"]), st.floats(0.0, 1.0))
 def test_files_keep_them(
     tmp_path_factory: pytest.TempPathFactory, seed: int, suffix: str, share: float
@@ -64,7 +64,7 @@ def test_files_keep_them(
     assert again.digest() == s.digest()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 10**6))
 def test_every_pair_is_found_and_no_other(seed: int) -> None:
     s = with_copies(seed)

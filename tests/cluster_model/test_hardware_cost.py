@@ -6,7 +6,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster_model import Snapshot, synthetic_snapshot
@@ -38,7 +38,6 @@ def used(snapshot: Snapshot, weight: Floats, cost: Floats) -> Floats:
     return carried
 
 
-@settings(max_examples=40)
 @given(st.integers(0, 1000), st.sampled_from([0.5, 2.0, 2.5]), st.floats(0.0, 0.3))
 def test_slow_and_fast_brokers_are_found(seed: int, factor: float, spread: float) -> None:
     s = cluster(seed)
@@ -55,7 +54,6 @@ def test_slow_and_fast_brokers_are_found(seed: int, factor: float, spread: float
     assert (np.abs(np.log(cost / true)) <= abs(np.log(factor))).all()
 
 
-@settings(max_examples=40)
 @given(st.integers(0, 1000), st.floats(0.0, 0.2))
 def test_partitions_that_differ_are_no_hardware(seed: int, spread: float) -> None:
     s = cluster(seed)

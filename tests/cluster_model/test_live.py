@@ -375,7 +375,6 @@ DIRTY = st.builds(
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
 @given(
     st.lists(st.lists(st.tuples(DIRTY, st.integers(-1, 60), st.integers(0, 255)), max_size=20)),
 )
@@ -503,7 +502,6 @@ def test_cpu_of_silent_idle_and_overdetermined_brokers() -> None:
     assert 2.0 <= follower[0] <= 8.0
 
 
-@settings(max_examples=30)
 @given(st.integers(0, 10_000), st.integers(1, 4), st.floats(0.0, 1.0))
 def test_attributed_cpu_sums_to_the_measured(seed: int, factor: int, spread: float) -> None:
     rng = np.random.default_rng(seed)

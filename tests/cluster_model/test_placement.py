@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster_model import Snapshot, synthetic_snapshot
@@ -34,7 +34,6 @@ COLUMNS: list[tuple[Scope | str, str]] = [
 ON_DISKS: list[tuple[Scope | str, str]] = [("disk", "load.disk"), ("disk", "replica_count")]
 
 seeds = st.integers(0, 2**32 - 1)
-some = settings(max_examples=40, deadline=None)
 
 
 @st.composite
@@ -90,7 +89,6 @@ def kinds(snapshot: Snapshot) -> list[int]:
     return [MOVE, LEAD, MOVE_DISK] if snapshot.n_disks else [MOVE, LEAD]
 
 
-@some
 @given(snapshots(), seeds)
 def test_sums_stay_what_a_recomputation_gives(snapshot: Snapshot, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -103,7 +101,6 @@ def test_sums_stay_what_a_recomputation_gives(snapshot: Snapshot, seed: int) -> 
         assert len(set(held.tolist())) == len(held)
 
 
-@some
 @given(snapshots(), seeds)
 def test_a_move_inside_a_group_changes_none_of_its_sums(snapshot: Snapshot, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -119,7 +116,6 @@ def test_a_move_inside_a_group_changes_none_of_its_sums(snapshot: Snapshot, seed
     assert np.array_equal(placement.sums(PerTopic(ZONE), "replica_count"), per_topic)
 
 
-@some
 @given(snapshots(), seeds)
 def test_undoing_restores_everything(snapshot: Snapshot, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -146,7 +142,6 @@ def test_undoing_restores_everything(snapshot: Snapshot, seed: int) -> None:
             assert after == pytest.approx(before, rel=1e-9, abs=1e-9 * most)
 
 
-@some
 @given(snapshots(), seeds)
 def test_mixed_batches_equal_their_actions_one_by_one(snapshot: Snapshot, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -165,7 +160,6 @@ def test_mixed_batches_equal_their_actions_one_by_one(snapshot: Snapshot, seed: 
 
 
 @pytest.mark.slow
-@some
 @given(snapshots(), seeds)
 def test_delta_is_what_the_sums_change_by(snapshot: Snapshot, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -188,7 +182,6 @@ def test_delta_is_what_the_sums_change_by(snapshot: Snapshot, seed: int) -> None
                 assert change[others] == pytest.approx(0, abs=size)
 
 
-@some
 @given(snapshots(), st.integers(0, 3))
 def test_a_fresh_placement_is_the_snapshot(snapshot: Snapshot, spare: int) -> None:
     slots = int(snapshot.replication_factor.max()) + spare
@@ -206,7 +199,6 @@ def test_a_fresh_placement_is_the_snapshot(snapshot: Snapshot, spare: int) -> No
         assert np.array_equal(placement.replica_disk[kept.ravel()], snapshot.replica_disk)
 
 
-@some
 @given(snapshots(), seeds)
 def test_a_former_load_is_what_has_left_since_the_start(snapshot: Snapshot, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -24,9 +24,6 @@ from cluster_model import (
     synthetic_snapshot,
 )
 from cluster_model.build import to_document
-
-some = settings(max_examples=25, deadline=None)
-
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 
@@ -108,14 +105,12 @@ def small() -> Snapshot:
 # --- round trips
 
 
-@some
 @given(snapshots())
 def test_a_document_gives_equal_arrays_back(snapshot: Snapshot) -> None:
     document = json.loads(json.dumps(to_document(snapshot)))
     assert build_snapshot(SnapshotDocument.model_validate(document)) == snapshot
 
 
-@some
 @given(snapshots(), st.sampled_from([".json", ".npz"]))
 def test_files_are_lossless(
     tmp_path_factory: pytest.TempPathFactory, snapshot: Snapshot, suffix: str
@@ -135,7 +130,6 @@ def test_files_are_lossless(
     assert [p.name for p in path.parent.iterdir()] == [path.name]  # nothing is left behind
 
 
-@some
 @given(snapshots(), st.randoms(use_true_random=False))
 def test_records_may_come_in_any_order(snapshot: Snapshot, random: Any) -> None:
     document = to_document(snapshot)
@@ -618,7 +612,6 @@ def test_brokers_and_resources_are_found_by_name() -> None:
         s.resource("gpu")
 
 
-@some
 @given(snapshots())
 def test_broker_load_is_the_sum_of_what_its_replicas_carry(snapshot: Snapshot) -> None:
     s = snapshot

@@ -18,13 +18,8 @@ from cluster_model.snapshot import Ints
 ROUNDS = 60
 
 
-def examples(number: int) -> settings:
-    return settings(
-        max_examples=number,
-        derandomize=True,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
+# Some problems take long to draw.
+examples = settings(suppress_health_check=list(HealthCheck))
 
 
 def allocation(

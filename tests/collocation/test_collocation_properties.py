@@ -36,7 +36,7 @@ def sound(problem: Allocation, node: Ints) -> None:
 
 @pytest.mark.slow
 @given(jobs(), LIMITS, DISTANCES, st.integers(0, 3))
-@examples(80)
+@examples
 def test_every_key_group_is_on_one_node_within_budget_and_none_goes_where_it_may_not(
     units: Units, limit: float, distance: float, pairs: int
 ) -> None:
@@ -60,7 +60,7 @@ def test_every_key_group_is_on_one_node_within_budget_and_none_goes_where_it_may
 
 
 @given(jobs(), LIMITS, st.integers(0, 100))
-@examples(40)
+@examples
 def test_the_same_seed_gives_the_same_plan(units: Units, limit: float, seed: int) -> None:
     one, two = (albic(units, max_group_load=limit, rounds=ROUNDS, seed=seed) for _ in range(2))
     assert one.solution.node.tolist() == two.solution.node.tolist()
@@ -70,7 +70,7 @@ def test_the_same_seed_gives_the_same_plan(units: Units, limit: float, seed: int
 
 @pytest.mark.slow
 @given(problems(), DISTANCES, st.integers(0, 100))
-@examples(40)
+@examples
 def test_without_communication_the_plan_is_that_of_the_milp(
     problem: Allocation, distance: float, seed: int
 ) -> None:
@@ -83,7 +83,7 @@ def test_without_communication_the_plan_is_that_of_the_milp(
 
 @pytest.mark.slow
 @given(jobs(), st.integers(0, 100))
-@examples(40)
+@examples
 def test_with_groups_of_no_load_the_plan_is_that_of_the_milp(units: Units, seed: int) -> None:
     found = albic(units, max_group_load=0, rounds=ROUNDS, seed=seed)
     plain = solve(units.problem, rounds=ROUNDS, seed=seed)
@@ -92,7 +92,7 @@ def test_with_groups_of_no_load_the_plan_is_that_of_the_milp(units: Units, seed:
 
 
 @given(jobs(), st.sampled_from([0.5, 4.0, 12.0, 25.0, 1000.0]), st.integers(0, 100))
-@examples(80)
+@examples
 def test_groups_are_within_their_limits(units: Units, limit: float, seed: int) -> None:
     p, worth = units.problem, scores(units)
     group = groups(units, worth, limit, np.random.default_rng(seed))
@@ -106,7 +106,7 @@ def test_groups_are_within_their_limits(units: Units, limit: float, seed: int) -
 
 
 @given(jobs())
-@examples(40)
+@examples
 def test_without_limits_groups_are_what_pairs_in_one_place_connect(units: Units) -> None:
     node, worth = units.problem.node, scores(units)
     free = Units(
@@ -128,7 +128,7 @@ def test_without_limits_groups_are_what_pairs_in_one_place_connect(units: Units)
 
 @pytest.mark.slow
 @given(problems(), st.integers(0, 100))
-@examples(50)
+@examples
 def test_the_solver_is_sound_and_never_worse_than_flux_or_its_bound(
     problem: Allocation, seed: int
 ) -> None:
@@ -145,7 +145,7 @@ def test_the_solver_is_sound_and_never_worse_than_flux_or_its_bound(
 
 
 @given(problems(), st.integers(0, 100))
-@examples(50)
+@examples
 def test_lemma_1_nothing_goes_to_a_node_marked_for_removal(problem: Allocation, seed: int) -> None:
     """Not even from another such node, which would be cost for nothing."""
     node = solve(problem, rounds=ROUNDS, seed=seed).node
@@ -154,7 +154,7 @@ def test_lemma_1_nothing_goes_to_a_node_marked_for_removal(problem: Allocation, 
 
 
 @given(problems(), st.integers(0, 100))
-@examples(50)
+@examples
 def test_lemma_2_what_stays_on_nodes_marked_for_removal_is_lacking_elsewhere(
     problem: Allocation, seed: int
 ) -> None:
@@ -187,7 +187,7 @@ def test_lemma_2_holds_for_the_best_of_all_allocations() -> None:
 
 @pytest.mark.slow
 @given(jobs(), st.sampled_from([0.0, 1.5, GOOD]), st.integers(0, 100))
-@examples(60)
+@examples
 def test_bringing_nearer_is_sound_and_keeps_more_local(
     units: Units, limit: float, seed: int
 ) -> None:
@@ -213,7 +213,7 @@ def test_pairs_that_are_crossed_change_places() -> None:
 
 @pytest.mark.slow
 @given(problems(), st.sampled_from([0.0, 3.0, GOOD]), st.integers(0, 100))
-@examples(40)
+@examples
 def test_emptying_is_sound_and_keeps_a_good_balance_good(
     problem: Allocation, limit: float, seed: int
 ) -> None:
@@ -239,7 +239,7 @@ def test_a_good_balance_is_not_made_better_before_nodes_are_empty() -> None:
 
 
 @given(problems())
-@examples(40)
+@examples
 def test_draining_is_sound_and_moves_nothing_else(problem: Allocation) -> None:
     node = drain(problem, problem.node)
     sound(problem, node)

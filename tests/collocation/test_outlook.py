@@ -90,7 +90,7 @@ def test_nodes_too_small_for_several_groups_are_not_aimed_at(
 
 
 @given(jobs(), st.sampled_from([0.0, 10.0]), st.sampled_from([0.0, 0.2, 10.0]))
-@examples(40)
+@examples
 def test_being_drawn_keeps_every_limit(units: Units, limit: float, outlook: float) -> None:
     p = units.problem
     target = aim(units, np.arange(len(p.load)))

@@ -174,7 +174,7 @@ def test_the_next_execution_does_not_forget_it(tmp_path: Path, throttled: bool) 
     assert executor(kafka, tmp_path).recover() is None
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.integers(1, 60), min_size=1, max_size=3),
     st.integers(1, 40),

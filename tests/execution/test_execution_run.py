@@ -72,7 +72,7 @@ def test_a_plan_is_carried_out_and_no_throttle_is_left(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.integers(1, 40), min_size=1, max_size=4),
     st.booleans(),
@@ -113,7 +113,7 @@ def test_however_often_it_is_killed_it_ends_as_planned(
     assert set(found.states.values()) == {"completed"}
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 25), st.integers(0, 30), st.booleans())
 def test_stopped_at_any_moment_with_rollback_all_is_as_before(
     tmp_path_factory: pytest.TempPathFactory, after: int, life: int, killed: bool

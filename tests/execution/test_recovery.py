@@ -74,7 +74,7 @@ def keep_from_cleaning(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(1, 60), st.integers(1, 2), st.booleans())
 def test_whenever_it_dies_nothing_of_it_is_left(
     tmp_path_factory: pytest.TempPathFactory, life: int, at_once: int, no_throttle: bool

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from clusters import cluster, scores, snapshot
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster_model import Snapshot, synthetic_snapshot
@@ -28,7 +28,6 @@ from goals import (
     load_goals,
 )
 
-some = settings(max_examples=25, deadline=None)
 ZONES = {"a": {"b": 3.0}, "b": {"a": 0.5, "b": 0.25}}
 
 
@@ -180,7 +179,6 @@ CASES: list[tuple[Any, Callable[[Cluster], list[float]]]] = [
 
 
 @pytest.mark.parametrize(("goal", "cost"), CASES, ids=lambda x: getattr(x, "name", ""))
-@some
 @given(st.integers(0, 10**6))
 def test_a_contentment_is_an_affine_function_of_the_cost(
     goal: Any, cost: Callable[[Cluster], list[float]], seed: int
@@ -203,7 +201,6 @@ def test_a_contentment_is_an_affine_function_of_the_cost(
         assert 1 - wide.score(state) == pytest.approx((1 - expected) / 4, abs=1e-9)
 
 
-@some
 @given(st.integers(0, 10**6))
 def test_goals_of_a_family_score_together_as_they_do_alone(seed: int) -> None:
     now = walked(attributed(seed), seed)
@@ -217,7 +214,6 @@ def test_goals_of_a_family_score_together_as_they_do_alone(seed: int) -> None:
         assert np.array_equal(together(state), np.stack([g.score(state) for g in prepared]))
 
 
-@some
 @given(st.integers(0, 10**6))
 def test_a_transient_use_is_of_what_is_there_or_was(seed: int) -> None:
     s = attributed(seed)
@@ -361,7 +357,6 @@ def test_a_broker_that_is_too_full_at_the_start_stays_too_full_until_the_plan_is
     assert not goal.infeasibilities(light)
 
 
-@some
 @given(st.integers(0, 10**6), st.floats(0.2, 1.0))
 def test_if_every_broker_keeps_room_the_others_carry_what_any_rack_carried(
     seed: int, limit: float

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer import Balancer, Operation
@@ -151,7 +151,6 @@ def naive(goal: Any, placement: Placement) -> Iterator[float]:
             yield 1 / (1 + count)
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 3))
 def test_scores_are_those_of_a_naive_count(seed: int, factor: int) -> None:
     cluster = Cluster(Placement(tenants(seed, replication_factor=factor)))
