@@ -198,7 +198,9 @@ def _is_no_server(connection: socket.socket) -> None:
 @pytest.mark.parametrize(
     ("behave", "said"),
     [
-        (_drips, "not every address has accepted it within 8 s"),
+        pytest.param(
+            _drips, "not every address has accepted it within 8 s", marks=pytest.mark.soak
+        ),
         (_floods, "JSON"),
         (_is_no_server, "JSON"),
     ],

@@ -78,12 +78,12 @@ def test_a_partition_with_its_only_copy_on_a_dead_broker_stops_nothing_else(
         assert plan.operation["kind"] == "rebalance"
         assert {f"{a.topic}-{a.partition}" for a in plan.actions}.isdisjoint(names)
     # It is told once, however long it lasts, and again when it changes.
-    stage.rounds(100)
+    stage.rounds(20)
     reported = [e for e in stage.events if e.get("finding", {}).get("kind") == "lost_partitions"]
     assert len(reported) == 1
     assert caplog.text.count("cannot be healed") == 1
     lines = len(caplog.records)
-    stage.rounds(100)
+    stage.rounds(20)
     assert len(caplog.records) == lines
     stage.model.cluster = _single(stage.model.cluster, [20], 3)
     stage.rounds(3)
@@ -160,7 +160,7 @@ def test_healing_that_fails_altogether_stops_nothing_else() -> None:
     executor = Failing()
     stage = Stage(skewed(), {**AT_ONCE, "settle": 0}, executor=executor)
     stage.model.with_states(dead=[3])
-    stage.rounds(5)
+    stage.rounds(3)
     assert executor.kinds[:2] == ["fix_offline_replicas", "rebalance"]
 
 
@@ -375,12 +375,11 @@ def test_a_partition_that_is_too_large_stays_while_others_help() -> None:
     assert f"{name}: load (disk) of a single replica is" in stage.reason
 
 
-@pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=4)
 @given(share=st.floats(0.001, 1), seed=st.integers(0, 50))
 def test_no_cycle_moves_more_than_its_share(share: float, seed: int) -> None:
     stage = Stage(
-        skewed(brokers=4, partitions=30, seed=seed), {"max_share_per_cycle": share, "settle": 0}
+        skewed(brokers=4, partitions=60, seed=seed), {"max_share_per_cycle": share, "settle": 0}
     )
     stage.rounds(4)
     for plan in stage.executor.plans:

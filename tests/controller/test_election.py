@@ -73,7 +73,7 @@ def bootstrap() -> Iterator[str]:
 
 
 def _until(met: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not met():
         assert time.monotonic() < deadline
         time.sleep(0.05)

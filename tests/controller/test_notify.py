@@ -70,7 +70,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 def _until(met: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 180
     while not met():
         assert time.monotonic() < deadline
         time.sleep(0.01)
