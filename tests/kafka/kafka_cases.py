@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from real_kafka import KafkaCluster
 
 from balancer.execution import Executor, Limits
@@ -172,6 +172,15 @@ def wait_for(what: Callable[[], T], about: Callable[[], object] = lambda: "not i
         assert time.monotonic() < deadline, about()
         time.sleep(0.1)
     return found
+
+
+def commit(reader: Consumer, positions: list[TopicPartition]) -> None:
+    """Commit positions of a group, also if Kafka has yet to make the topic for them."""
+    eventually(
+        lambda: reader.commit(offsets=positions, asynchronous=False),
+        "committed",
+        unless=(KafkaException,),
+    )
 
 
 def alive(id_: int) -> bool:

@@ -31,7 +31,7 @@ FASTER: dict[str, Any] = {
     "interval": "1s",
     "settle": "0s",
     "moved_cooldown": "0s",
-    "model": {"window": "5s", "windows": 2, "min_samples": 2, "refresh": 1.0},
+    "model": {"window": "10s", "windows": 2, "min_samples": 2, "refresh": 1.0},
     "goal_violations": {"rounds": 1, "cooldown": "1s"},
 }
 # The admin API, which the example's reporter asks, knows no cpu.

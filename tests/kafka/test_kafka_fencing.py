@@ -31,7 +31,7 @@ from balancer.execution.throttle import (
 )
 from cluster_model.kafka import KafkaSourceError, admin_client
 
-SESSION = 2.0
+SESSION = 4.0
 TIMEOUT = 240.0
 COMMAND = [sys.executable, "-c", "from balancer.cli import main; main()"]
 
@@ -108,6 +108,16 @@ def moving(kafka: Kafka, topic: str) -> bool:
     return any(p.moving for p in kafka.view([topic]).partitions.values())
 
 
+def await_move(process: subprocess.Popen[str], kafka: Kafka, topic: str) -> None:
+    """Wait until a process moves something of the topic."""
+
+    def begun() -> bool:
+        assert process.poll() is None, process.communicate()[0]
+        return moving(kafka, topic)
+
+    eventually(begun, "it moves")
+
+
 def eventually(true: Callable[[], Any], what: str) -> None:
     kafka_cases.eventually(true, what, unless=(KafkaSourceError,))
 
@@ -127,9 +137,11 @@ def test_an_execution_that_slept_past_its_lease_touches_nothing(
     cluster: KafkaCluster, kafka: Kafka, topic: str, tmp_path: Path, processes: ExitStack
 ) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
-    sleeper = start(cluster, here, plan_file(here, topic), *SLOWLY)
+    # Its successor waits for what arrives.
+    slowly = ("--yes", "--throttle", "500kB/s", "--moves", "1")
+    sleeper = start(cluster, here, plan_file(here, topic), *slowly)
     end_with(processes, sleeper)
-    eventually(lambda: moving(kafka, topic), "it moves")
+    await_move(sleeper, kafka, topic)
     sleeper.send_signal(signal.SIGSTOP)
     # On another machine: from the marks alone, and then a plan of its own.
     successor = start(cluster, there, "--recover")
@@ -139,7 +151,7 @@ def test_an_execution_that_slept_past_its_lease_touches_nothing(
     assert throttles(kafka, topic) == {}
     begun = start(cluster, there, plan_file(there, topic, 0, 2), *SLOWLY)
     end_with(processes, begun)
-    eventually(lambda: moving(kafka, topic), "the successor moves")
+    await_move(begun, kafka, topic)
     eventually(lambda: throttles(kafka, topic), "the successor throttles")
     before = picture(kafka, topic)
     epoch = marked(
@@ -352,7 +364,7 @@ def test_a_paused_controller_lets_an_execution_act(
     here = tmp_path / "here"
     beside = start(cluster, here, plan_file(here, topic), *SLOWLY)
     end_with(processes, beside)
-    eventually(lambda: moving(kafka, topic), "the execution moves")
+    await_move(beside, kafka, topic)
     controller.change(execute=True)
     beside.terminate()
     said = beside.communicate(timeout=TIMEOUT)[0]
@@ -425,7 +437,7 @@ class Sleeps(Election):
             os.kill(os.getpid(), signal.SIGSTOP)
         return epoch
 
-with Sleeps(bootstrap, group=group, session=2.0) as vote:
+with Sleeps(bootstrap, group=group, session=4.0) as vote:
     fence = Fence(vote, 30.0, Stop(7.0))
     fence.begin()
     kafka = Kafka(bootstrap, fence=fence)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from kafka_cases import LIMIT
 from real_kafka import KafkaCluster
 
 from balancer import Balancer
@@ -57,7 +58,7 @@ def counted(kafka: KafkaCluster) -> dict[int, float]:
     """Bytes of the topic that each broker has counted so far, off the exporters' pages."""
     line = rf'kafka_server_brokertopicmetrics_bytesin_total\{{topic="{LOADED}",?\}} (\S+)'
     return {
-        broker: sum(map(float, re.findall(line, scrape(url))))
+        broker: sum(map(float, re.findall(line, scrape(url, LIMIT))))
         for broker, url in kafka.exporters.items()
     }
 

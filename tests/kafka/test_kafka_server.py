@@ -60,7 +60,7 @@ def server(cluster: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> I
     command = [sys.executable, "-c", "from balancer.cli import main; main()", "run", "--execute"]
     command += ["--bootstrap-server", cluster.bootstrap, "--capacity", "capacity.yaml"]
     command += ["--settings", "settings.yaml", "--listen", "127.0.0.1:0"]
-    command += ["--journal", "journal", "--session", "20"]
+    command += ["--journal", "journal", "--session", "60"]
     with log.open("wb") as out:
         process = ChildProcess(
             command,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from kafka_cases import account, create_topic, eventually, produce
+from kafka_cases import account, commit, create_topic, eventually, produce
 from real_kafka import LEADER_ELECTION, REASSIGN_PARTITIONS, KafkaCluster
 
 from cluster_model import BrokerState, InputError, Snapshot, load_snapshot, save_snapshot
@@ -153,7 +153,7 @@ def test_the_snapshot_survives_a_file(
 
 def test_internal_topics_are_topics(kafka_cluster: KafkaCluster, orders: str) -> None:
     consumer = Consumer({"bootstrap.servers": kafka_cluster.bootstrap, "group.id": "readers"})
-    consumer.commit(offsets=[TopicPartition(orders, 0, 1)], asynchronous=False)
+    commit(consumer, [TopicPartition(orders, 0, 1)])
     consumer.close()
     s = snapshot(kafka_cluster)
     assert "__consumer_offsets" in s.topics

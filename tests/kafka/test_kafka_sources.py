@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from kafka_cases import LIMIT, commit
 from processes import ChildProcess, run_child
 from real_kafka import KafkaCluster
 
@@ -69,7 +70,7 @@ def counters(kafka: KafkaCluster) -> dict[tuple[str, int, str], float]:
     return {
         (what, broker, topic): float(value)
         for broker, url in kafka.exporters.items()
-        for what, topic, value in re.findall(line, scrape(url))
+        for what, topic, value in re.findall(line, scrape(url, LIMIT))
     }
 
 
@@ -95,7 +96,7 @@ def consume(kafka: KafkaCluster) -> None:
         }
     )
     consumer.subscribe(list(LOAD))
-    left, end = sum(map(sum, LOAD.values())), time.monotonic() + 120
+    left, end = sum(map(sum, LOAD.values())), time.monotonic() + LIMIT
     while left:
         assert time.monotonic() < end
         left -= sum(message.error() is None for message in consumer.consume(1000, 0.5))
@@ -136,7 +137,7 @@ def world(kafka: KafkaCluster) -> World:
     # The first reader makes Kafka create its own topic; that is no part of the load.
     reader = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "readers"})
     beginning = [TopicPartition(t, p, 0) for t, sent in LOAD.items() for p in range(len(sent))]
-    reader.commit(offsets=beginning, asynchronous=False)
+    commit(reader, beginning)
     reader.close()
     sources: dict[str, PrometheusSource | AdminSource] = {
         "prometheus": PrometheusSource(kafka.exporters, timeout=60),
@@ -261,11 +262,11 @@ def test_a_try_of_the_agent_with_all_sources(kafka: KafkaCluster, world: World) 
     for broker, url in kafka.exporters.items():
         sources += ["--endpoint", f"{broker}={url}"]
     words = agent(kafka, "tried", *sources, "--interval", "1", "--once")
-    done = run_child(words, capture_output=True, text=True, timeout=200)
+    done = run_child(words, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 2
     assert "no such topic" in done.stderr
     assert len(done.stderr.splitlines()) == 1
-    done = subprocess.run([*words, "--create-topic"], capture_output=True, text=True, timeout=200)
+    done = subprocess.run([*words, "--create-topic"], capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"[\d,]+ records sent to tried\n", done.stdout)
     assert scopes(kafka, "tried") == {
@@ -278,7 +279,7 @@ def test_the_agent_goes_on_until_it_is_reported_to_end(kafka: KafkaCluster, worl
     words += ["--interval", "0.5", "--compression", "zstd", "--create-topic"]
     with ChildProcess(words, stderr=subprocess.PIPE, text=True) as process:
         try:
-            end = time.monotonic() + 120
+            end = time.monotonic() + LIMIT
             seen: list[Any] = []
             while len(seen) < 200:
                 assert process.poll() is None
