@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from images import IMAGE, Images
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.soak
 
 
 @pytest.fixture(scope="module")

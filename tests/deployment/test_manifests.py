@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,23 @@ def test_the_configuration_in_the_manifests_is_taken(tmp_path: Path) -> None:
     (tmp_path / "capacities.yaml").write_text(data["capacities.yaml"])
     assert load_capacities(tmp_path / "capacities.yaml")
     assert set(yaml.safe_load(data["counterpoise.yaml"])) == {"bootstrap_server", "metrics_topic"}
+
+
+def test_the_image_has_every_package_and_runs_without_rights() -> None:
+    """Its Dockerfile is built by the soak, too (test_image.py)."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    text = (DEPLOYMENT / "Dockerfile").read_text(encoding="utf-8")
+    copied = {
+        path for line in re.findall(r"(?m)^COPY ([^-].*) \S+$", text) for path in line.split()
+    }
+    packages = project["tool"]["setuptools"]["packages"]["find"]["include"]
+    assert copied == {"pyproject.toml", "README.md"} | {name.rstrip("*") for name in packages}
+    (extras,) = re.findall(r"'\.\[(.*)\]'", text)
+    assert {*extras.split(",")} <= project["project"]["optional-dependencies"].keys()
+    last = dict(line.split(maxsplit=1) for line in text.split("FROM")[-1].splitlines()[1:] if line)
+    assert (last["USER"], last["EXPOSE"]) == ("10001", "9464")
+    assert last["WORKDIR"] == last["VOLUME"] == "/var/lib/counterpoise"
+    assert [last["ENTRYPOINT"]] == [f'["{name}"]' for name in project["project"]["scripts"]]
 
 
 def test_the_unit_is_valid(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -86,13 +85,11 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(
     ],
 )
 def test_what_is_refused(parse: Any, text: str | bytes, said: str) -> None:
-    began = time.monotonic()
     with pytest.raises(DocumentError) as reported:
         parse(text)
     assert said in str(reported.value)
     assert "hunter2" not in str(reported.value)
     assert len(str(reported.value)) < 300
-    assert time.monotonic() - began < 60, "a bomb went off"
 
 
 @pytest.mark.parametrize(
