@@ -36,13 +36,8 @@ def start_kafka(
         cluster = KafkaCluster(
             directory=tmp_path_factory.mktemp("kafka"),
             heap="192m",
-            properties={
-                # A broker that was killed is missed, and may come back, after its session.
-                "broker.session.timeout.ms": "4000",
-                "broker.heartbeat.interval.ms": "500",
-                # Members of groups may choose how long theirs is.
-                "group.min.session.timeout.ms": "500",
-            },
+            # Members of groups may choose how long theirs is.
+            properties={"group.min.session.timeout.ms": "500"},
             **options,
         )
         try:

@@ -31,7 +31,7 @@ Assignment = Mapping[int, Sequence[int]]
 T = TypeVar("T")
 
 # Seconds that anything is waited for: more than the slowest machine takes.
-LIMIT = 240.0
+LIMIT = 480.0
 # Enough for a throttled move to be under way when a test looks.
 KILOBYTES = 6000
 

@@ -294,7 +294,7 @@ def test_a_controller_that_slept_past_its_lease_writes_nothing_and_stands_by(
     first = Running(cluster, tmp_path, "first", processes, execution=slow)
     eventually(lambda: first.said("this one acts"), "the first acts")
     # It must sleep longer than its lease, but not the other while that one is held still.
-    second = Running(cluster, tmp_path, "second", processes, session=60.0, execution=slow)
+    second = Running(cluster, tmp_path, "second", processes, session=180.0, execution=slow)
     eventually(lambda: moving(kafka, topic), "the first moves")
     eventually(lambda: second.said("standby:"), "the second stands by")
     found = read_journal(first.journal)

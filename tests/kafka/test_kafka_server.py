@@ -72,15 +72,15 @@ def server(cluster: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> I
         )
     try:
 
-        def ready() -> str | None:
+        def ready() -> str:
             assert process.poll() is None, log.read_text()
             found = re.search(r"serving http://([^/\s]+)", log.read_text())
             if found is None:
-                return None
+                return ""
             health = httpx.get(f"http://{found[1]}/health/ready")
             # Ready without the vote too: then it approves nothing.
             state = httpx.get(f"http://{found[1]}/api/v1/state").json()
-            return found[1] if health.status_code == 200 and state["acting"] else None
+            return found[1] if health.status_code == 200 and state["acting"] else ""
 
         yield wait_for(ready)
     finally:
