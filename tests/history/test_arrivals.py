@@ -27,7 +27,7 @@ from metrics_reporter.metrics import bytes_to
 
 WINDOW, WINDOWS = 300_000, 5
 T = 1_700_000_100_000 // WINDOW * WINDOW
-SEEDS = range(8)
+SEEDS, HOURS = range(3), 0.75
 
 # A message: time of arrival and content; its place in the list is its offset.
 Message = tuple[int, bytes]
@@ -131,38 +131,31 @@ def samples(history: Mapping[str, Sequence[str]]) -> int:
     return sum(int(n) for row in history["rates"] for n in re.findall(r"in_count', (\d+)", row))
 
 
-def test_order_and_repetition_change_nothing(spark: SparkSession) -> None:
+def test_order_repetition_and_archives_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
     variants: dict[str, list[Message]] = {}
     for seed in SEEDS:
-        messages = reported(seed, 0.6)
+        messages = reported(seed, HOURS)
         variants[f"{seed}"] = messages
         variants[f"{seed} disordered"] = disordered(messages, seed)
         variants[f"{seed} repeated"] = repeated(messages, seed)
         variants[f"{seed} both"] = repeated(disordered(messages, seed + 1), seed + 1)
-    found = histories(spark, decoded(spark, variants), variants)
-    for name, history in found.items():
-        assert history == found[name.split()[0]], name
-    # Of six partitions, once a minute.
-    assert samples(found["0"]) == 36 * 6
-    assert all(found["0"].values())
-
-
-def test_six_hours_are_caught_up_without_loss(spark: SparkSession, tmp_path: Path) -> None:
-    messages = reported(1, 6)
-    names = ("one", "many", "topic")
-    rows = decoded(spark, dict.fromkeys(names, messages))
-    for name, count in (("one", 1), ("many", 8)):
-        size = -(-len(messages) // count)
+    archives = {"0 archived at once": 1, "0 archived in parts": 3}
+    rows = decoded(spark, variants | dict.fromkeys(archives, variants["0"]))
+    found = [rows.where(~f.col("cluster").isin(*archives))]
+    for name, count in archives.items():
+        size = -(-len(variants["0"]) // count)
         for n in range(count):
-            own = rows.where(f"cluster = '{name}' and source_offset div {size} = {n}")
-            numbered = own.withColumn("batch", f.lit(n).cast("long"))
-            write_batch(numbered, str(tmp_path / name), n)
-            if n == 3:
-                # By a restart that finds the batch complete.
-                write_batch(numbered, str(tmp_path / name), n)
-    archived = [read_archive(spark, tmp_path / name) for name in ("one", "many")]
-    found = histories(
-        spark, reduce(DataFrame.unionByName, [*archived, rows.where("cluster = 'topic'")]), names
-    )
-    assert found["one"] == found["many"] == found["topic"]
-    assert samples(found["one"]) == 6 * 60 * 6
+            own = f.col("source_offset").between(n * size, (n + 1) * size - 1)
+            batch = rows.where((f.col("cluster") == name) & own)
+            batch = batch.withColumn("batch", f.lit(n).cast("long"))
+            # The last one again, by a restart that finds the batch complete.
+            for _ in range(1 + (n == 2)):
+                write_batch(batch, str(tmp_path / name), n)
+        found.append(read_archive(spark, tmp_path / name))
+    records = reduce(DataFrame.unionByName, found)
+    history = histories(spark, records, [*variants, *archives])
+    for name, tables in history.items():
+        assert tables == history[name.split()[0]], name
+    # Of six partitions, once a minute.
+    assert samples(history["0"]) == HOURS * 60 * 6
+    assert all(history["0"].values())

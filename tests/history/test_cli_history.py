@@ -9,10 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from command_line import invoke
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from balancer.cli.app import app
 from balancer.cli.history import archive_until_stopped
 from balancer.cli.history_backtest import known_range
 from balancer.cli.terminal import CommandError
@@ -27,7 +27,7 @@ T = 1_700_006_400_000
 
 
 def run(*words: str | Path, code: int = 0) -> Result:
-    result = CliRunner().invoke(app, ["history", *map(str, words)])
+    result = invoke(["history", *words])
     assert result.exit_code == code, result.output
     return result
 
@@ -74,6 +74,9 @@ def test_mistakes_are_reported_in_one_line(spark: SparkSession, tmp_path: Path) 
     topic = ("--bootstrap-server", "localhost:1", "--metrics-topic", "t")
     assert "no Kafka connector" in mistake("archive", tmp_path, *topic)
     assert "together with --metadata" in mistake("archive", tmp_path, *topic, "--capacity", "x")
+    nobody = ("--master", "sc://127.0.0.1:9")
+    assert "a driver of its own" in mistake("archive", tmp_path, *topic, *nobody)
+    assert "no server at sc://127.0.0.1:9" in mistake("compact", tmp_path, *nobody)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

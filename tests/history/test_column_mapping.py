@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import invoke
 from pyspark.sql import DataFrame, Row, SparkSession
-from typer.testing import CliRunner
 
-from balancer.cli.app import app
 from cluster_model import save_snapshot, synthetic_snapshot
 from cluster_model.history.columns import (
     ColumnMapping,
@@ -288,7 +287,7 @@ def test_every_format_has_the_same_records(
 
 
 def run(*words: str | Path, code: int = 0) -> str:
-    done = CliRunner().invoke(app, ["history", "prepare", *map(str, words)])
+    done = invoke(["history", "prepare", *words])
     assert done.exit_code == code, done.output
     return done.stdout if code == 0 else done.stderr
 
