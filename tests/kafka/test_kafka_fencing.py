@@ -290,7 +290,7 @@ def test_a_controller_that_slept_past_its_lease_writes_nothing_and_stands_by(
     cluster: KafkaCluster, kafka: Kafka, topic: str, tmp_path: Path, processes: ExitStack
 ) -> None:
     # What the first moves does not arrive before the second has taken over.
-    slow = {**EVENLY["execution"], "throttle": 50_000}
+    slow = {**EVENLY["execution"], "throttle": 100_000}
     first = Running(cluster, tmp_path, "first", processes, execution=slow)
     eventually(lambda: first.said("this one acts"), "the first acts")
     # It must sleep longer than its lease, but not the other while that one is held still.

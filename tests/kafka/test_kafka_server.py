@@ -49,10 +49,9 @@ def topic(cluster: KafkaCluster) -> str:
     return name
 
 
-@pytest.fixture(scope="module")
-def server(cluster: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture
+def server(cluster: KafkaCluster, topic: str, tmp_path: Path) -> Iterator[str]:
     """Address of the server of ``counterpoise run --execute``."""
-    tmp_path = tmp_path_factory.mktemp("server")
     files = {"settings": SETTINGS, "capacity": CAPACITY}
     for name, content in files.items():
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(content))
