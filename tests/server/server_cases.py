@@ -161,7 +161,7 @@ def served(
     stated = {
         "execute": executes,
         "max_share_per_cycle": 1.0,
-        "interval": 0.2,
+        "interval": 0.5,
         "settle": 0,
         "approval": {"mode": "manual"},
         **(settings or {}),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from chromium import Tab, tab
+from chromium import Tab
 from page_cases import (
     click,
     fill_in,
@@ -28,12 +29,6 @@ from cluster_model import synthetic_snapshot
 
 pytestmark = pytest.mark.browser
 VIEWS = ("/now", "/broker/2", "/proposals", "/execution", "/decisions", "/what-if", "/why-not")
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
-    with tab(tmp_path_factory.mktemp("browser") / "profile") as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -205,17 +200,16 @@ def test_equal_remedies_are_said_once_and_long_reasons_are_folded(page: Tab) -> 
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("view", [*VIEWS, "proposal"])
-def test_no_view_has_a_serious_accessibility_problem(page: Tab, view: str, scheme: str) -> None:
+def test_no_view_has_a_serious_accessibility_problem(page: Tab, scheme: str) -> None:
     page.send(
         "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
     )
-    open_view(page, view)
-    assert serious_problems(page) == []
+    for view in (*VIEWS, "proposal"):
+        open_view(page, view)
+        assert serious_problems(page) == [], view
 
 
-@pytest.mark.parametrize("view", [*VIEWS, "proposal"])
-def test_a_phone_shows_every_view_without_scrolling_sideways(page: Tab, view: str) -> None:
+def test_a_phone_shows_every_view_without_scrolling_sideways(page: Tab) -> None:
     page.send(
         "Emulation.setDeviceMetricsOverride",
         width=320,
@@ -223,8 +217,9 @@ def test_a_phone_shows_every_view_without_scrolling_sideways(page: Tab, view: st
         deviceScaleFactor=1,
         mobile=True,
     )
-    open_view(page, view)
-    assert page.run("document.documentElement.scrollWidth") <= 320
+    for view in (*VIEWS, "proposal"):
+        open_view(page, view)
+        assert page.run("document.documentElement.scrollWidth") <= 320, view
 
 
 def test_the_dark_has_dark_paper(page: Tab) -> None:
@@ -293,18 +288,21 @@ def test_names_from_the_cluster_are_only_ever_text(browser: Tab, tmp_path: Path)
         assert browser.run("document.body.dataset.owned") is None
 
 
+@pytest.mark.parametrize(
+    ("brokers", "seconds"), [(60, math.inf), pytest.param(1000, 2.0, marks=pytest.mark.soak)]
+)
 def test_a_thousand_brokers_are_painted_within_two_seconds_of_work(
-    browser: Tab, tmp_path: Path
+    browser: Tab, tmp_path: Path, brokers: int, seconds: float
 ) -> None:
     """Processor time of the page's main thread, as the browser counts it, not the clock's."""
-    snapshot = synthetic_snapshot(brokers=1000, partitions=20_000, racks=20, topics=200)
+    snapshot = synthetic_snapshot(brokers=brokers, partitions=20 * brokers, racks=20, topics=200)
     with served(tmp_path, snapshot=snapshot, settings={"interval": 3600}, run=False) as found:
         browser.send("Page.navigate", url="about:blank")
         browser.events.clear()
         browser.send("Performance.disable")
         browser.send("Performance.enable", timeDomain="threadTicks")
         browser.open(f"{found.server.url}/")
-        assert browser.run("document.querySelectorAll('.bar').length") == 1000
+        assert browser.run("document.querySelectorAll('.bar').length") == brokers
         work = browser.metrics()["TaskDuration"]
         received = browser.received()
         with found.client() as client:
@@ -313,11 +311,11 @@ def test_a_thousand_brokers_are_painted_within_two_seconds_of_work(
             before = browser.metrics()["TaskDuration"]
             browser.events.clear()
             browser.show(place)
-            assert browser.metrics()["TaskDuration"] - before < 2.0, place
+            assert browser.metrics()["TaskDuration"] - before < seconds, place
             assert sum(browser.received().values()) < 150_000, place
         browser.send("Performance.disable")
         browser.send("Performance.enable")
-    assert 0 < work < 2.0
+    assert 0 < work < seconds
     assert sum(received.values()) < 1_500_000
     assert max(received.values()) < 150_000
 

@@ -81,7 +81,7 @@ class Clients:
 
 
 @pytest.mark.parametrize(
-    "requests", [800, pytest.param(10_000, marks=pytest.mark.slow)], ids=["quick", "full"]
+    "requests", [800, pytest.param(10_000, marks=pytest.mark.soak)], ids=["quick", "full"]
 )
 def test_mixed_requests_while_an_execution_runs(tmp_path: Path, requests: int) -> None:
     access = {"rates": {"requests": 1e6, "changes": 1e6}, "idle_timeout": 30}
