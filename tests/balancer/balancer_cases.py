@@ -6,11 +6,17 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hypothesis import HealthCheck, Phase, settings
+
 from balancer import Plan
 from balancer.verification.checker import check_plan
 from cluster_model import Snapshot, SnapshotDocument, build_snapshot, synthetic_snapshot
 
 RESOURCES = ("cpu", "network_in", "network_out", "disk")
+
+# Without the retries on clusters of up to 50 replicas, which take most of the time: where what is
+# said of a plan is the subject, and not how good it is.
+QUICK = {"strategy": "goals", "perturbed_replicas": 0}
 
 # One of every kind, for clusters of `small`.
 OPERATIONS: list[dict[str, Any]] = [
@@ -23,6 +29,16 @@ OPERATIONS: list[dict[str, Any]] = [
 ]
 
 _REPLICA = re.compile(r"b(\d+)(\*?)(?:@(\S+?))?\((\S+?)\)")
+
+
+def examples(number: int) -> settings:
+    """So many random examples of what takes long to plan; a profile with more multiplies them."""
+    return settings(
+        max_examples=number * settings().max_examples // 25,
+        # a failing example is small already, and making it smaller takes minutes
+        phases=(Phase.explicit, Phase.generate),
+        suppress_health_check=list(HealthCheck),
+    )
 
 
 def small(seed: int = 0, **changes: Any) -> Snapshot:

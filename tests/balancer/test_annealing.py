@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from balancer_cases import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer import Balancer, Budget, Operation
@@ -49,7 +50,7 @@ def lacking(term: Excess | Moved, placement: Placement) -> float:
     return float(each[at != home].sum())
 
 
-@settings(max_examples=20, deadline=None)
+@examples(6)
 @given(st.integers(0, 1000), st.integers(0, 1000))
 def test_what_a_cost_lacks_is_the_sum_of_its_terms(seed: int, draw: int) -> None:
     p = problem(seed)
@@ -94,7 +95,7 @@ def test_annealing_costs_less_than_rounds_and_its_plans_hold(
 
 
 @pytest.mark.slow
-@settings(max_examples=12, deadline=None)
+@examples(4)
 @given(st.data())
 def test_what_may_not_move_stays(data: st.DataObject) -> None:
     p = problem(data.draw(st.integers(0, 100), "seed"))

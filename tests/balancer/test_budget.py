@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from balancer_cases import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer import Balancer, Budget, Operation, Plan
@@ -67,7 +68,6 @@ def naive(start: Placement, now: Placement) -> tuple[int, Counter[int], Counter[
     return moves, arrived, gone
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), st.booleans())
 def test_what_is_spent_is_what_the_final_placement_takes(seed: int, disks: bool) -> None:
     rng = np.random.default_rng(seed)
@@ -103,7 +103,6 @@ def test_what_is_spent_is_what_the_final_placement_takes(seed: int, disks: bool)
             assert not Spending(start, now, Budget(moves=moves - 1)).within
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6))
 def test_affordable_actions_keep_within_the_limits_one_after_the_other(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -316,7 +315,7 @@ def spent(plan: Plan) -> tuple[int, float, int, int]:
     return int(moved.sum()), float(rows.cost.sum()), broker, racks
 
 
-@settings(max_examples=12, deadline=None)
+@examples(6)
 @given(st.integers(0, 10**6))
 def test_plans_keep_within_every_limit(seed: int) -> None:
     rng = np.random.default_rng(seed)

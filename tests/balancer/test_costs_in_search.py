@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from balancer_cases import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer import Balancer, Operation
@@ -128,7 +129,7 @@ def found_and_true(
             scorer.restore(mark)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(6)
 @given(st.integers(0, 10**6), st.booleans())
 def test_a_difference_is_what_carrying_it_out_gives(seed: int, disks: bool) -> None:
     rng = np.random.default_rng(seed)
@@ -161,7 +162,7 @@ def test_a_difference_is_what_carrying_it_out_gives(seed: int, disks: bool) -> N
         scorer.restore(mark)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(6)
 @given(st.integers(0, 10**6))
 def test_transient_uses_are_exact_for_sequences_and_departures(seed: int) -> None:
     rng = np.random.default_rng(seed)

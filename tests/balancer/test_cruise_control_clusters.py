@@ -293,18 +293,15 @@ def test_hard_goals_that_can_be_met_together_are_met_and_all_goals_if_they_can(n
         assert not unmet
 
 
-def unmet_of(name: str, profile: str = "cruise-control") -> dict[str, tuple[bool, str]]:
-    plan = Balancer(profile).propose(cluster_named(name))
-    return {u.goal: (u.proven, u.reason) for u in plan.unmet}
-
-
 def test_by_hand_unbalanced_ends_with_one_partition_a_broker() -> None:
     plan, _ = case("unbalanced", "cruise-control")
     assert sorted(plan.final_snapshot().replica_broker.tolist()) in ([0, 1], [0, 2], [1, 2])
     assert plan.summary.replica_moves == 1
     # 50 of 100 on each of two brokers, where a mean of 33.3 allows 36.3
-    for resource in ("disk", "network_in", "network_out", "cpu"):
-        assert unmet_of("unbalanced")[f"UsageDistribution[{resource}]"][0]
+    proven = {u.goal for u in plan.unmet if u.proven}
+    assert {
+        f"UsageDistribution[{r}]" for r in ("disk", "network_in", "network_out", "cpu")
+    } <= proven
 
 
 @profiles
@@ -342,11 +339,9 @@ def test_by_hand_nothing_moves_where_only_the_impossible_is_unmet() -> None:
     assert plan.summary.replica_moves == 0
 
 
-@pytest.mark.slow
-@profiles
-def test_by_hand_unbalanced5_needs_many_more_brokers(profile: str) -> None:
+def test_by_hand_unbalanced5_needs_many_more_brokers() -> None:
     # 28 partitions of 23.5 % on average: 658 % of a broker in every resource
-    plan = Balancer(profile).propose(cluster_named("unbalanced5"))
+    plan = Balancer("default").propose(cluster_named("unbalanced5"))
     proof = {u.goal: u for u in plan.unmet if u.hard and u.proven}
     assert proof["ResourceCapacity[disk]"].brokers_to_add == 7  # (6.58 - 1.6) / 0.8
     assert proof["ResourceCapacity[cpu]"].brokers_to_add == 8  # (6.58 - 1.4) / 0.7

@@ -8,7 +8,8 @@ from threading import Event
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from balancer_cases import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer import Balancer, Budget, Operation, Plan
@@ -96,7 +97,7 @@ def read(text: str) -> dict[Key, dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OPERATIONS)
-@settings(max_examples=5, deadline=None)
+@examples(3)
 @given(seed=st.integers(0, 10_000))
 def test_kafka_ends_where_the_plan_ends(name: str, seed: int) -> None:
     plan = plan_of(name, seed)

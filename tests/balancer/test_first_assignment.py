@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from balancer_cases import OPERATIONS, assert_sound, small
+from balancer_cases import OPERATIONS, assert_sound, examples, small
 from command_line import invoke
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer import Balancer, Budget, Operation, OperationError, PlanError
@@ -46,7 +46,7 @@ def unassigned(s: Snapshot, without: Any, **changes: Any) -> Snapshot:
     return replace(s, **fields | disks | changes)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(10)
 @given(
     st.integers(0, 10**6),
     st.sampled_from(OPERATIONS),
@@ -236,7 +236,7 @@ def test_a_partition_without_replicas_must_be_creatable() -> None:
         built(creatable=True, leader=1)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(8)
 @given(st.integers(0, 10**6), st.sampled_from([".json", ".npz"]))
 def test_files_keep_it(tmp_path_factory: pytest.TempPathFactory, seed: int, suffix: str) -> None:
     rng = np.random.default_rng(seed)

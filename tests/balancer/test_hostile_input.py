@@ -11,7 +11,6 @@ import stat
 import struct
 import subprocess
 import sys
-import time
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -72,7 +71,7 @@ def header_bomb() -> bytes:
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with a sound file of each kind, and many broken ones."""
     folder = tmp_path_factory.mktemp("hostile")
-    snapshot = synthetic_snapshot(brokers=4, partitions=12, racks=2, topics=2, utilization=0.2)
+    snapshot = synthetic_snapshot(brokers=4, partitions=20, racks=2, topics=2, utilization=0.2)
     for name in ("sound.json", "sound.npz"):
         save_snapshot(snapshot, folder / name)
     Balancer().propose(snapshot).save(folder / "plan.json")
@@ -119,7 +118,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "unsigned.npz": npz(broker_ids=np.array([0, 1, 2, 2**63], np.uint64)),
         "scalar.npz": npz(broker_ids=np.array(3)),
         "nans.npz": npz(capacity=np.full((4, 4), np.nan)),
-        "offsets.npz": npz(replica_offset=np.r_[0, np.full(11, 2**62), 36]),
+        "offsets.npz": npz(replica_offset=np.r_[0, np.full(19, 2**62), 60]),
         "version.npz": npz(schema_version=np.array([1, 1])),
         "names.npz": npz(topics=np.array([1, 2])),
         "objects.npz": npz(topics=np.array([{}, {}], object)),
@@ -236,7 +235,6 @@ def test_one_sentence_and_exit_code_2(
 ) -> None:
     monkeypatch.chdir(files)
     words = case.split() if isinstance(case, str) else case
-    began = time.monotonic()
     result = invoke(words)
     assert isinstance(result.exception, SystemExit), result.exception
     assert result.exit_code == 2, result.output
@@ -248,7 +246,6 @@ def test_one_sentence_and_exit_code_2(
     assert "failed unexpectedly" not in line
     assert "Traceback" not in line
     assert "SECRET" not in line
-    assert time.monotonic() - began < 60, "a bomb went off"
 
 
 def test_an_error_nobody_thought_of_is_one_sentence(
@@ -340,46 +337,45 @@ def test_a_plan_goes_through_what_it_is_written_to(
     assert json.loads(text[text.index("{") :])["schema_version"] == 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["[/]", "[red]", "\x1b[31mred\x1b]0;title\x07", "a\rb", "\u202eab"]
-)
-def test_names_are_shown_and_not_obeyed(tmp_path: Path, name: str) -> None:
-    found = synthetic_snapshot(brokers=4, partitions=12, racks=2, topics=2, disks_per_broker=2)
+def test_names_are_shown_and_not_obeyed(tmp_path: Path) -> None:
+    names = ["[/]", "[red]", "\x1b[31mred\x1b]0;title\x07", "a\rb", "\u202eab"]
+    found = synthetic_snapshot(
+        brokers=6, partitions=60, replication_factor=2, racks=6, topics=6, disks_per_broker=2
+    )
     found = replace(
         found,
-        topics=tuple(sorted([name, "other"])),
-        racks=tuple(sorted([name, "rack"])),
-        disk_path=tuple(f"{name}{i}" for i in range(found.n_disks)),
+        topics=tuple(sorted([*names, "other"])),
+        racks=tuple(sorted([*names, "rack"])),
+        disk_path=tuple(f"{names[i % 5]}{i}" for i in range(found.n_disks)),
     )
     save_snapshot(found, tmp_path / "s.json")
     plan = tmp_path / "plan.json"
-    for words in (
-        ["propose", tmp_path / "s.json", "-o", plan, "--report", tmp_path / "r.html"],
-        ["explain", plan, "--top", "1000"],
-        ["explain", plan, "--broker", "1"],
-        ["explain", plan, "--partition", name],
-        ["verify", tmp_path / "s.json", plan],
-    ):
-        if words[-1] == name:
-            moved = next(a for a in load_plan(plan).actions if a.topic == name)
-            words[-1] = f"{name}-{moved.partition}"
+
+    def shown(*words: object) -> str:
         result = invoke(words)
         assert result.exit_code in (0, 1), (result.output, result.exception)
         assert printable(result.output) == result.output
         assert result.output.replace("\n", "").isprintable()
+        return result.output
+
+    shown("propose", tmp_path / "s.json", "-o", plan, "--report", tmp_path / "r.html")
+    explained = shown("explain", plan, "--top", "1000")
+    assert all(name in explained for name in names if name.isprintable())
+    shown("explain", plan, "--broker", "1")
+    for name in names:
+        moved = next(a for a in load_plan(plan).actions if a.topic == name)
+        shown("explain", plan, "--partition", f"{name}-{moved.partition}")
+    shown("verify", tmp_path / "s.json", plan)
     page = (tmp_path / "r.html").read_text()
     assert printable(page) == page.replace("\t", "\ufffd")
-    shown = json.loads(re.findall('id="data">(.*?)</script>', page)[0])
-    for text in (*shown["racks"], *(a[2] for a in shown["actions"])):
+    data = json.loads(re.findall('id="data">(.*?)</script>', page)[0])
+    for text in (*data["racks"], *(a[2] for a in data["actions"])):
         assert printable(text) == text
-    if name.isprintable():
-        assert name in invoke(["explain", plan, "--top", "1000"]).output
 
 
 @pytest.mark.parametrize("alive", [0, 1])
 def test_a_report_of_a_cluster_of_which_little_is_left(alive: int) -> None:
-    found = synthetic_snapshot(brokers=4, partitions=12, racks=2, topics=2, utilization=0.2)
+    found = synthetic_snapshot(brokers=4, partitions=20, racks=2, topics=2, utilization=0.2)
     state = np.full(4, BrokerState.DEAD)
     state[:alive] = BrokerState.ALIVE
     plan = Balancer().propose(replace(found, broker_state=state))

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from balancer_cases import OPERATIONS, assert_sound, small
-from hypothesis import given, settings
+from balancer_cases import OPERATIONS, assert_sound, examples, small
+from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer import Balancer, Operation, OperationError
@@ -46,7 +46,7 @@ def held(s: Snapshot) -> set[tuple[int, int]]:
     return set(zip(topic.tolist(), s.replica_broker.tolist(), strict=True))
 
 
-@settings(max_examples=25, deadline=None)
+@examples(8)
 @given(st.integers(0, 10**6), st.sampled_from(OPERATIONS), st.floats(0.3, 1.0), st.booleans())
 def test_no_plan_places_a_replica_where_it_may_not_be(
     seed: int, operation: dict[str, Any], share: float, dead: bool
@@ -223,7 +223,7 @@ def test_the_shape_is_checked() -> None:
         replace(s, may_hold=np.zeros((2, 4), np.bool_))
 
 
-@settings(max_examples=20, deadline=None)
+@examples(8)
 @given(st.integers(0, 10**6), st.sampled_from([".json", ".npz"]), st.floats(0.0, 1.0))
 def test_files_keep_it(
     tmp_path_factory: pytest.TempPathFactory, seed: int, suffix: str, share: float

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from balancer_cases import by_hand
-from hypothesis import given, settings
+from balancer_cases import QUICK, by_hand, examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer import Balancer, Operation, OperationError, PlanError, load_plan
@@ -36,7 +36,6 @@ from goals.racks import earlier_in_rack
 amounts = st.floats(1e-14, 1e14)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(amounts, min_size=1, max_size=12), st.randoms(use_true_random=False))
 def test_where_a_capacity_is_0_sums_are_the_same_in_any_order_to_the_last_bit(
     loads: list[float], random: object
@@ -322,13 +321,14 @@ def absurd(rng: np.random.Generator) -> Snapshot:
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None)
+@examples(12)
 @given(st.integers(0, 2**31))
 def test_a_plan_passes_its_check_whatever_the_magnitudes(seed: int) -> None:
     rng = np.random.default_rng(seed)
     snapshot = absurd(rng)
     try:
-        plan = Balancer(tiny_goals(rng, snapshot)).propose(snapshot, tiny_operation(rng, snapshot))
+        balancer = Balancer(tiny_goals(rng, snapshot), strategy=QUICK if seed % 4 else "goals")
+        plan = balancer.propose(snapshot, tiny_operation(rng, snapshot))
     except OperationError:
         return
     checked = check_plan(snapshot, plan.document())

@@ -6,7 +6,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from balancer_cases import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer.search.scorer import Scorer
@@ -47,7 +48,6 @@ def cost(scorer: Scorer, i: int) -> float:
     return float((1 - scorer.goals[i].score(scorer.cluster.state("broker"))).sum())
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6))
 def test_a_goal_that_adds_up_scores_an_action_by_its_total(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -81,7 +81,7 @@ def test_a_goal_that_adds_up_conforms() -> None:
     assert_conforms(DiskCost)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(8)
 @given(st.integers(0, 10**6))
 def test_what_is_allowed_hurts_no_goal_above(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from balancer_cases import by_hand, leaders, lists, log_dirs, replay
-from hypothesis import Phase, given, settings
+from balancer_cases import by_hand, examples, leaders, lists, log_dirs, replay
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -27,8 +27,6 @@ from cluster_model.placement import MOVE, Batch
 from goals import Cluster, Goal, ReplicaDistribution, ResourceCapacity, load_goals
 
 seeds = st.integers(0, 10_000)
-# shrinking a whole cluster takes minutes and its seed says as much
-few = settings(max_examples=12, deadline=None, phases=(Phase.explicit, Phase.generate))
 
 
 def roomy(seed: int = 0, **changes: Any) -> Snapshot:
@@ -67,7 +65,7 @@ def hard_goals_are_no_worse(plan: Plan) -> None:
 
 
 @pytest.mark.slow
-@few
+@examples(5)
 @given(seeds)
 def test_only_added_brokers_are_given_replicas(seed: int) -> None:
     snapshot = roomy(seed, new_brokers=2)
@@ -122,7 +120,7 @@ def test_a_new_broker_that_was_not_named_is_given_nothing() -> None:
 
 
 @pytest.mark.slow
-@few
+@examples(5)
 @given(seeds)
 def test_removed_brokers_are_empty_and_nothing_else_moves(seed: int) -> None:
     snapshot = roomy(seed)
@@ -137,7 +135,7 @@ def test_removed_brokers_are_empty_and_nothing_else_moves(seed: int) -> None:
 
 
 @pytest.mark.slow
-@few
+@examples(5)
 @given(seeds)
 def test_leadership_leaves_only_removed_brokers(seed: int) -> None:
     snapshot = roomy(seed)
@@ -195,7 +193,7 @@ def test_a_removed_broker_may_be_dead_already() -> None:
 # --- demote brokers
 
 
-@few
+@examples(5)
 @given(seeds)
 def test_demoted_brokers_lead_nothing_and_no_replica_moves(seed: int) -> None:
     snapshot = roomy(seed)
@@ -224,7 +222,7 @@ def test_a_demoted_broker_keeps_a_partition_that_nobody_else_holds() -> None:
 
 
 @pytest.mark.slow
-@few
+@examples(5)
 @given(seeds)
 def test_replicas_of_dead_brokers_get_a_new_home_and_nothing_else_moves(seed: int) -> None:
     snapshot = roomy(seed, dead_brokers=2)
@@ -252,7 +250,7 @@ def with_dead_disk(snapshot: Snapshot, disk: int) -> Snapshot:
 
 
 @pytest.mark.slow
-@few
+@examples(5)
 @given(seeds, st.integers(0, 29))
 def test_replicas_of_a_dead_disk_leave_it_and_nothing_else_moves(seed: int, disk: int) -> None:
     snapshot = with_dead_disk(jbod(seed), disk)
@@ -321,7 +319,7 @@ def test_a_rebalance_leaves_no_replica_on_a_dead_broker_either() -> None:
 # --- change the replication factor
 
 
-@few
+@examples(5)
 @given(seeds, st.integers(1, 5))
 def test_partitions_end_with_the_replicas_asked_for(seed: int, factor: int) -> None:
     snapshot = roomy(seed)
@@ -430,7 +428,7 @@ def test_new_replicas_of_jbod_brokers_have_a_living_disk() -> None:
 
 
 @pytest.mark.slow
-@few
+@examples(5)
 @given(seeds)
 def test_excluded_topics_stay_where_they_are(seed: int) -> None:
     snapshot = roomy(seed)
@@ -452,7 +450,7 @@ def test_excluded_topics_leave_dead_brokers_all_the_same() -> None:
 
 
 @pytest.mark.slow
-@few
+@examples(5)
 @given(seeds)
 def test_excluded_brokers_are_given_nothing(seed: int) -> None:
     operation = Operation(
@@ -469,7 +467,7 @@ def test_excluded_brokers_are_given_nothing(seed: int) -> None:
 
 
 @pytest.mark.slow
-@few
+@examples(5)
 @given(seeds)
 def test_destinations_are_the_only_ones(seed: int) -> None:
     plan = proposed(roomy(seed), Operation(destinations=(1, 2, 3)))
@@ -493,7 +491,7 @@ def test_no_leadership_passes_over_a_broker_that_may_not_lead() -> None:
 # --- budgets
 
 
-@few
+@examples(5)
 @given(seeds, st.integers(0, 30))
 def test_a_budget_of_moves_is_kept(seed: int, moves: int) -> None:
     plan = proposed(roomy(seed), Operation(), moves=moves)
@@ -502,7 +500,7 @@ def test_a_budget_of_moves_is_kept(seed: int, moves: int) -> None:
 
 
 @pytest.mark.slow
-@few
+@examples(5)
 @given(seeds, st.floats(0, 1))
 def test_a_budget_of_bytes_is_kept(seed: int, share: float) -> None:
     snapshot = roomy(seed)
@@ -573,7 +571,7 @@ def test_a_partition_larger_than_any_broker_is_named() -> None:
 
 
 @pytest.mark.slow
-@few
+@examples(5)
 @given(seeds)
 def test_brokers_over_capacity_are_relieved_where_there_is_room(seed: int) -> None:
     snapshot = roomy(seed, utilization=0.45, skew=2.5, rack_violations=0.0)
@@ -795,7 +793,7 @@ def test_replicas_that_move_to_a_jbod_broker_land_on_a_living_disk() -> None:
     assert dead not in landed
 
 
-@few
+@examples(5)
 @given(seeds)
 def test_disk_goals_hold_beside_the_others(seed: int) -> None:
     goals = {

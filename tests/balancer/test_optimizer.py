@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from balancer_cases import by_hand, leaders, lists, replay
-from hypothesis import Phase, given, settings
+from balancer_cases import by_hand, examples, leaders, lists, replay
+from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer import Balancer, Budget, Operation, Plan, PlanError, load_plan
@@ -22,7 +22,6 @@ from cluster_model.placement import LEAD, MOVE, Batch, Placement
 from goals import Cluster, Goal, ReplicaCapacity, UsageDistribution, goals_for
 
 # shrinking a whole cluster takes minutes
-few = settings(max_examples=15, deadline=None, phases=(Phase.explicit, Phase.generate))
 profiles = st.sampled_from(["default", "cruise-control", "autobalancer"])
 
 
@@ -59,7 +58,7 @@ def scores(placement: Placement, goals: list[Goal]) -> list[np.ndarray]:
 
 
 @pytest.mark.slow
-@few
+@examples(6)
 @given(clusters(), profiles)
 def test_plans_can_be_carried_out_and_end_where_they_say(snapshot: Snapshot, profile: str) -> None:
     plan = Balancer(profile).propose(snapshot)
@@ -86,7 +85,7 @@ def test_plans_can_be_carried_out_and_end_where_they_say(snapshot: Snapshot, pro
 
 
 @pytest.mark.slow
-@few
+@examples(6)
 @given(clusters(), profiles, st.booleans())
 def test_no_step_makes_a_hard_goal_worse_or_overfills_a_broker(
     snapshot: Snapshot, profile: str, refill: bool
@@ -137,7 +136,7 @@ def loads(placement: Placement) -> np.ndarray:
 
 
 @pytest.mark.slow
-@few
+@examples(6)
 @given(clusters(), profiles)
 def test_plans_keep_to_their_bounds(snapshot: Snapshot, profile: str) -> None:
     plan = Balancer(profile).propose(snapshot)
@@ -147,7 +146,7 @@ def test_plans_keep_to_their_bounds(snapshot: Snapshot, profile: str) -> None:
 
 
 @pytest.mark.slow
-@few
+@examples(6)
 @given(clusters(), profiles)
 def test_equal_input_gives_equal_bytes(snapshot: Snapshot, profile: str) -> None:
     plan, again = (Balancer(profile, seed=4).propose(snapshot).to_json() for _ in range(2))
@@ -155,7 +154,7 @@ def test_equal_input_gives_equal_bytes(snapshot: Snapshot, profile: str) -> None
 
 
 @pytest.mark.slow
-@few
+@examples(6)
 @given(clusters(), profiles)
 def test_proposals_do_not_go_on_for_ever(snapshot: Snapshot, profile: str) -> None:
     """Whoever carries plans out and asks again comes to an end, and to no cluster twice."""

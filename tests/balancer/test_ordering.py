@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from balancer_cases import assert_sound, by_hand
-from hypothesis import Phase, given, settings
+from balancer_cases import assert_sound, by_hand, examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer import Balancer, Operation, Plan
@@ -26,7 +26,6 @@ from cluster_model.snapshot import BrokerState
 from goals import Cluster, RackAwareness, ResourceCapacity, load_goals
 
 seeds = st.integers(0, 10_000)
-few = settings(max_examples=12, deadline=None, phases=(Phase.explicit, Phase.generate))
 LIMITS = [{"goal": "ResourceCapacity", "resource": "disk", "threshold": 0.8}]
 
 
@@ -263,7 +262,7 @@ def naive_prefixes(snapshot: Snapshot, plan: Plan, limits: dict[str, float]) -> 
 
 
 @pytest.mark.slow
-@few
+@examples(6)
 @given(seeds)
 def test_every_prefix_of_an_exchange_is_safe(seed: int) -> None:
     case = exchange(seed)
@@ -280,7 +279,7 @@ def test_every_prefix_of_an_exchange_is_safe(seed: int) -> None:
 
 
 @pytest.mark.slow
-@few
+@examples(6)
 @given(seeds)
 def test_every_prefix_of_a_plan_for_a_tight_cluster_is_safe(seed: int) -> None:
     plan = balanced(seed, PlanningParameters())

@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from balancer_cases import examples
 from command_line import invoke
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
@@ -88,7 +89,7 @@ def expected_cost(snapshot: Snapshot, document: PlanDocument) -> list[float]:
     return found
 
 
-@settings(max_examples=25, deadline=None)
+@examples(8)
 @given(seed=st.integers(0, 10_000), factor=st.integers(1, 3), limit=st.integers(0, 2000))
 def test_costs_are_those_of_the_data_within_the_budget_and_checked(
     seed: int, factor: int, limit: int

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from balancer_cases import small
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer import Operation, OperationError
@@ -48,7 +48,6 @@ def varied(snapshot: Snapshot, rng: np.random.Generator) -> Snapshot:
     return s
 
 
-@settings(max_examples=75, deadline=None)
 @given(st.integers(0, 2**31))
 def test_an_action_is_legal_if_no_rule_that_is_named_forbids_it(seed: int) -> None:
     rng = np.random.default_rng(seed)

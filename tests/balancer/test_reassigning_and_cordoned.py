@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from balancer_cases import OPERATIONS, small
+from balancer_cases import OPERATIONS, examples, small
 from command_line import invoke
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from balancer import Balancer, Operation, OperationError, Plan
@@ -30,7 +30,7 @@ def touched(plan: Plan) -> set[tuple[str, int]]:
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@examples(8)
 @given(st.integers(0, 10**6), st.sampled_from(OPERATIONS), st.floats(0.05, 0.5), st.floats(0, 0.6))
 def test_no_plan_touches_them(
     seed: int, operation: dict[str, Any], moving: float, cordoned: float

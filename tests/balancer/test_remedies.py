@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from balancer_cases import by_hand
-from hypothesis import given, settings
+from balancer_cases import QUICK, by_hand, examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer import Balancer, Operation, Plan, load_plan
@@ -60,14 +60,14 @@ def followed(snapshot: Snapshot, remedy: Remedy) -> Snapshot:
 
 def proposed(snapshot: Snapshot, operation: Operation | None = None) -> Plan:
     """A plan for the goals that count here, whose remedy is tried."""
-    return Balancer(GOALS, remedies=RemedyLimits()).propose(snapshot, operation)
+    return Balancer(GOALS, remedies=RemedyLimits(), strategy=QUICK).propose(snapshot, operation)
 
 
 def holds(plan: Plan, snapshot: Snapshot) -> None:
     """What the remedy names is met where it is followed, and nothing hard is lost."""
     assert plan.remedy is not None
     assert plan.remedy.tried
-    after = Balancer(GOALS).propose(followed(snapshot, plan.remedy))
+    after = Balancer(GOALS, strategy=QUICK).propose(followed(snapshot, plan.remedy))
     met = {g.goal for g in after.goal_results if g.met_after}
     assert set(plan.remedy.goals) <= met
     assert {g.goal for g in plan.goal_results if g.hard and g.met_after} <= met
@@ -98,7 +98,7 @@ def test_a_remedy_works_in_the_order_of_its_sentence() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(st.data())
 def test_a_remedy_that_was_tried_works(data: st.DataObject) -> None:
     racks = data.draw(st.integers(1, 4))
@@ -197,7 +197,7 @@ def test_added_brokers_are_in_zones_too() -> None:
     zone = np.arange(6) // 3  # each zone crosses all racks
     s = replace(s, broker_attributes={"zone": np.array(["a", "b"])[zone]})
     goal = GroupCapacity(resource="disk", threshold=0.3, attribute="zone")
-    plan = Balancer([goal], remedies=RemedyLimits()).propose(s)
+    plan = Balancer([goal], remedies=RemedyLimits(), strategy=QUICK).propose(s)
     assert plan.remedy is not None
     larger = followed(replace(s, broker_attributes={}), plan.remedy)
     added = larger.n_brokers - s.n_brokers

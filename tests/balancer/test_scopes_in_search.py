@@ -5,7 +5,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from balancer_cases import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer import Balancer
@@ -92,7 +93,7 @@ def swaps(placement: Placement, rng: np.random.Generator) -> tuple[Batch, Batch]
     return batch[np.array(rows)], Batch.of(MOVE, q, slot, target)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(8)
 @given(st.integers(0, 10**6))
 def test_a_score_difference_is_what_carrying_it_out_gives(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -32,7 +32,7 @@ class Tracker:
 
 
 def until_told(capsys: pytest.CaptureFixture[str], what: str) -> str:
-    said, until = "", time.monotonic() + 10
+    said, until = "", time.monotonic() + 60
     while what not in said and time.monotonic() < until:
         time.sleep(0.02)
         said += capsys.readouterr().err

@@ -182,7 +182,11 @@ from balancer.cli import main
 main()
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, "propose", "cluster.json"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "counterpoise: interrupted\n")
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from balancer_cases import OPERATIONS, assert_sound, small
-from hypothesis import given, settings
+from balancer_cases import OPERATIONS, assert_sound, examples, small
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -60,7 +60,7 @@ def cold(s: Snapshot, acceptable_lag: float) -> set[tuple[str, int, int]]:
     }
 
 
-@settings(max_examples=25, deadline=None)
+@examples(8)
 @given(
     st.integers(0, 10**6),
     st.sampled_from(_OPERATIONS),
@@ -123,7 +123,7 @@ def test_a_wrong_acceptable_lag_is_refused() -> None:
 # --- files
 
 
-@settings(max_examples=15, deadline=None)
+@examples(8)
 @given(st.integers(0, 10**6), st.sampled_from([".json", ".npz"]))
 def test_files_keep_it(tmp_path_factory: pytest.TempPathFactory, seed: int, suffix: str) -> None:
     s = warming(seed)
