@@ -313,7 +313,7 @@ def test_the_papers_heuristics_reproduce_its_table(delta: int) -> None:
         assert runs[name].rscore == pytest.approx(published[1], rel=0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize(("delta", "seeds"), [(15, (3, 4, 5)), (25, (3,))])
 def test_all_heuristics_reproduce_the_table_on_streams_as_long_as_the_papers(
     delta: int, seeds: Sequence[int]

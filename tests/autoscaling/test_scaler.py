@@ -353,9 +353,10 @@ def descendants(process: int) -> set[int]:
 def test_what_cannot_be_started_is_told_and_tried_again(
     script: list[str], started: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    popen = subprocess.Popen
+    popen, tries = subprocess.Popen, list[object]()
 
     def full(*args: Any, **options: Any) -> Any:
+        tries.append(args)
         raise OSError(24, "Too many open files")
 
     with LocalProcesses(script, ProcessSettings(restart_seconds=0.05)) as local:
@@ -363,7 +364,7 @@ def test_what_cannot_be_started_is_told_and_tried_again(
         assert Scaler(local).apply(2).kind == "changed"
         told = Scaler(local).apply(2).reason
         assert told.endswith("; consumer-1 cannot be started: Too many open files")
-        time.sleep(1.0)
+        wait_for(lambda: len(tries) > 4)
         monkeypatch.setattr(subprocess, "Popen", popen)
         wait_for(lambda: len(started()) == 2)
         wait_for(lambda: local.count() == Count(2, 2, 2, True))

@@ -58,6 +58,7 @@ def test_a_job_that_fails_is_one_lost_result(harm: Callable[[], None], reason: s
     assert list(forked(work, range(3), processes=2, silence=6.0)) == [0, LostJob(reason, 10), 2]
 
 
+@pytest.mark.soak  # it waits for longer than silence is allowed
 def test_a_job_that_shows_it_is_alive_may_take_its_time() -> None:
     def work(job: int, beat: Beat) -> int:
         for number in range(80):

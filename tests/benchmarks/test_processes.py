@@ -49,7 +49,7 @@ def test_a_missing_python_is_reported_in_one_sentence() -> None:
         find_python("peer", [(2, 1)])
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_an_environment_that_is_ready_is_used_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,7 +34,9 @@ def test_the_cycles_of_one_plan_do_not_move_what_the_ones_before_them_moved() ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("weather", [Weather(noise=0.3), Weather(quantum=0.1)])
+@pytest.mark.parametrize(
+    "weather", [Weather(noise=0.3), pytest.param(Weather(quantum=0.1), marks=pytest.mark.soak)]
+)
 def test_noise_and_quantised_metrics_alone_move_nothing(weather: Weather) -> None:
     even = Balancer("default").propose(_skewed()).final_snapshot()
     world = World(even, weather, seed=3)
@@ -43,7 +45,7 @@ def test_noise_and_quantised_metrics_alone_move_nothing(weather: Weather) -> Non
     assert {d.kind for d in controller.decisions} <= {"balanced", "trivial", "waiting"}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_hot_topic_is_seen_and_spread() -> None:
     even = Balancer("default").propose(_skewed()).final_snapshot()
     world = World(even, Weather(hot=8.0))

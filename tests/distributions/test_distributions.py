@@ -95,29 +95,33 @@ def test_the_wheel_has_every_file_of_the_packages_and_no_other(built: dict[str, 
     assert {f"{package}/py.typed" for package in PACKAGES} <= found
 
 
-@pytest.mark.parametrize(
-    ("interpreter", "kind"),
-    [
-        pytest.param(sys.executable, "sdist", id="sdist"),
-        pytest.param(sys.executable, "wheel", id="wheel"),
-        pytest.param(sys.executable, "lowest", id="lowest versions"),
-        *(pytest.param(python, "wheel", id=Path(python).name) for python in interpreters()),
-    ],
-)
-def test_it_is_installed_and_used(
-    interpreter: str, kind: str, built: dict[str, Path], tmp_path: Path
-) -> None:
-    environment = tmp_path / "environment"
-    run(interpreter, "-m", "venv", environment, cwd=tmp_path)
+def installed(interpreter: str, package: Path, *further: str, folder: Path) -> None:
+    """Install a distribution into an environment of its own, and use it."""
+    environment = folder / "environment"
+    run(interpreter, "-m", "venv", environment, cwd=folder)
     python = environment / "bin" / "python"
     pip = (python, "-m", "pip", "--disable-pip-version-check")
-    lowest = [d.replace(">=", "==") for d in PROJECT["dependencies"]] if kind == "lowest" else []
-    package = built["wheel" if kind == "lowest" else kind]
-    run(*pip, "install", "--quiet", "--no-compile", package, *lowest, cwd=tmp_path)
-    run(*pip, "check", cwd=tmp_path)
+    run(*pip, "install", "--quiet", "--no-compile", package, *further, cwd=folder)
+    run(*pip, "check", cwd=folder)
 
     command = environment / "bin" / "counterpoise"
-    assert run(command, "--version", cwd=tmp_path) == f"counterpoise {PROJECT['version']}\n"
-    assert "All goals are met." in run(command, "demo", cwd=tmp_path)
-    assert (tmp_path / "demo" / "report.html").stat().st_size > 10_000
-    run(python, "-c", EMBEDDED, cwd=tmp_path)
+    assert run(command, "--version", cwd=folder) == f"counterpoise {PROJECT['version']}\n"
+    assert "All goals are met." in run(command, "demo", cwd=folder)
+    assert (folder / "demo" / "report.html").stat().st_size > 10_000
+    run(python, "-c", EMBEDDED, cwd=folder)
+
+
+def test_it_is_installed_and_used(built: dict[str, Path], tmp_path: Path) -> None:
+    installed(sys.executable, built["wheel"], folder=tmp_path)
+
+
+@pytest.mark.soak
+def test_so_are_the_sdist_the_lowest_versions_and_other_interpreters(
+    built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    lowest = [d.replace(">=", "==") for d in PROJECT["dependencies"]]
+    wheel, here = built["wheel"], sys.executable
+    installed(here, built["sdist"], folder=tmp_path_factory.mktemp("sdist"))
+    installed(here, wheel, *lowest, folder=tmp_path_factory.mktemp("lowest"))
+    for python in interpreters():
+        installed(python, wheel, folder=tmp_path_factory.mktemp(Path(python).name))

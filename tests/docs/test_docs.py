@@ -10,21 +10,25 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shlex
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from command_line import invoke
 from pydantic import BaseModel
 from typer.main import get_command
-from typer.testing import CliRunner
 
 from balancer import Action, PlanDocument
 from balancer.cli.app import app
+from balancer.cli.commands import LazyCommand
 from balancer.planning import document
 from balancer.problem.verdict import Verdict
 from benchmarks.__main__ import app as benchmarks_app
@@ -71,13 +75,14 @@ def commands(block: Block) -> Iterator[tuple[list[str], int]]:
             yield words, int(code[1]) if code else 0
 
 
+@cache
 def command_line(app: Any) -> dict[str, Any]:
-    """The commands of a group, those of its groups by both names."""
+    """The commands of a group, those of its groups by both names, all loaded."""
     found: dict[str, Any] = {}
     for name, command in app.commands.items():
         group = getattr(command, "commands", None)
         found |= {f"{name} {n}": c for n, c in group.items()} if group else {name: command}
-    return found
+    return {n: c.load() if isinstance(c, LazyCommand) else c for n, c in found.items()}
 
 
 def parse(app: Any, words: list[str]) -> dict[str, Any]:
@@ -104,7 +109,7 @@ def run_counterpoise(words: list[str], code: int) -> None:
         return
     for file in Path.cwd().glob("*.py"):  # another page's module of the same name
         sys.modules.pop(file.stem, None)
-    result = CliRunner().invoke(app, words)
+    result = invoke(words)
     assert result.exit_code == code, f"{shlex.join(words)}\n{result.output}"
     assert "Traceback" not in result.output
 
@@ -122,7 +127,7 @@ class OfHistory:
 
     def run(self, words: list[str], code: int) -> None:
         if self._process is None:
-            command = [sys.executable, "-c", _COMMANDS, str(ROOT)]
+            command = [sys.executable, "-c", _COMMANDS, str(ROOT), str(ROOT / "tests")]
             pipe = subprocess.PIPE
             self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
             self._ends.enter_context(self._process)
@@ -151,28 +156,30 @@ RUNNERS = {"counterpoise": run_counterpoise, "make": run_make, "python": run_pyt
 # Runs the command lines that it reads, each a list in JSON, and answers with code and output.
 _COMMANDS = """
 import json, sys
-sys.path[:0] = [sys.argv.pop(1)]
-from typer.testing import CliRunner
-from balancer.cli.app import app
+sys.path[:0] = [sys.argv.pop(1), sys.argv.pop(1)]
+from command_line import invoke
 for line in sys.stdin:
-    result = CliRunner().invoke(app, json.loads(line))
+    result = invoke(json.loads(line))
     print(json.dumps([result.exit_code, result.output]), flush=True)
-"""
-# A test function of an example is called, as pytest would.
-_DRIVER = """
-import runpy, sys
-sys.path[:0] = [".", sys.argv[2]]
-for name, value in runpy.run_path(sys.argv[1]).items():
-    if name.startswith("test_"):
-        value()
 """
 
 
 def run_example(text: str) -> None:
+    """Run the example in this process; a test function of it is called, as pytest would."""
     Path("example.py").write_text(text, encoding="utf-8")
-    words = [sys.executable, "-W", "error", "-c", _DRIVER, "example.py", str(ROOT)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, text + done.stderr
+    before = {*sys.modules}
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for name, value in runpy.run_path("example.py").items():
+                if name.startswith("test_"):
+                    value()
+    finally:
+        sys.path.pop(0)
+        for file in Path.cwd().glob("*.py"):
+            if file.stem not in before:
+                sys.modules.pop(file.stem, None)
     Path("example.py").unlink()
 
 
@@ -246,23 +253,17 @@ def test_the_readme_or_a_page_it_links_to_names_every_command_and_profile() -> N
     assert {row[0] for row in rows("goals.md", "## Profiles")} == {f"`{n}`" for n in profiles()}
 
 
-OPTIONS = [
-    (name, spellings)
-    for name, command in command_line(app).items()
-    for parameter in command.params
-    if parameter.param_type_name == "option"
-    for spellings in (parameter.opts, parameter.secondary_opts)
-    if spellings
-]
+@cache
+def words_of(page: Path) -> str:
+    return " ".join(page.read_text(encoding="utf-8").split())
 
 
-@pytest.mark.parametrize(
-    ("name", "spellings"), OPTIONS, ids=lambda x: x if isinstance(x, str) else x[0]
-)
-def test_every_option_is_documented_where_its_command_is(name: str, spellings: list[str]) -> None:
-    texts = [" ".join(page.read_text(encoding="utf-8").split()) for page in PAGES]
-    about = " ".join(text for text in texts if f"counterpoise {name}" in text)
-    assert any(re.search(rf"(?<![\w-]){option}(?![\w-])", about) for option in spellings)
+@pytest.mark.parametrize("name", command_line(app))
+def test_every_option_is_documented_where_its_command_is(name: str) -> None:
+    about = " ".join(text for text in map(words_of, PAGES) if f"counterpoise {name}" in text)
+    options = [p for p in command_line(app)[name].params if p.param_type_name == "option"]
+    for spellings in (s for p in options for s in (p.opts, p.secondary_opts) if s):
+        assert any(re.search(rf"(?<![\w-]){s}(?![\w-])", about) for s in spellings), spellings
 
 
 def test_the_guide_names_every_operation_and_limit() -> None:
