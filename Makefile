@@ -25,7 +25,7 @@ test: setup $(VENV)/.dev
 
 # long tests, and examples that differ from run to run: make soak MINUTES=60 SEED=1
 soak: setup $(VENV)/.dev
-	$(BIN)/python tests/soak.py $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/support/soak.py $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
 # branch coverage of the packages by `make test`, processes that tests start included
 coverage: setup $(VENV)/.dev
@@ -52,13 +52,12 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 
 # modules of tests are in no package, so of two with one name each has a run of its own
-TESTS := $(filter-out %/conftest.py,$(wildcard tests/*.py tests/*/*.py))
-SHARED := .:$(subst $(eval) ,:,$(sort $(dir $(TESTS))))
+TESTS := $(filter-out %/conftest.py,$(wildcard tests/*/*.py))
+CHECK_TESTS = MYPYPATH=.:$(subst $(eval) ,:,$(sort $(dir $(TESTS)))) $(BIN)/mypy --explicit-package-bases
 types: $(VENV)/.dev
 	$(BIN)/mypy
-	@MYPYPATH=$(SHARED) $(BIN)/mypy benchmarks $(TESTS)
-	@set -e; for file in $(wildcard tests/conftest.py tests/*/conftest.py); do \
-	    MYPYPATH=$(SHARED) $(BIN)/mypy $$file; done
+	@$(CHECK_TESTS) benchmarks tests/conftest.py $(TESTS)
+	@set -e; for file in $(wildcard tests/*/conftest.py); do $(CHECK_TESTS) $$file; done
 
 # the guides and the API reference, to site/index.html; every link is checked
 docs: $(VENV)/.docs

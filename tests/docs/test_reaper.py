@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-REAPER = Path(__file__).parents[1]
+SUPPORT = Path(__file__).parents[1] / "support"
 # Starts a process that leaves its session and loses its parent, and waits.
 RUN = """
 import os, subprocess, sys
@@ -44,7 +44,7 @@ def eventually(true: Callable[[], bool]) -> None:
 def test_nothing_outlives_a_run(ends: signal.Signals | str, tmp_path: Path) -> None:
     files = tmp_path / "files"
     files.mkdir()
-    command = [sys.executable, "-c", RUN, str(REAPER), str(files)]
+    command = [sys.executable, "-c", RUN, str(SUPPORT), str(files)]
     if ends == "make":  # a parent, which does not pass on that it was killed
         command = [sys.executable, "-c", f"import subprocess; subprocess.run({command})"]
     pipe = subprocess.PIPE

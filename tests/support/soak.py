@@ -1,6 +1,6 @@
 """Long tests and new random examples, for as long as there is time.
 
-    python tests/soak.py [--minutes 20] [--seed SEED]
+    python tests/support/soak.py [--minutes 20] [--seed SEED]
 
 The first round also runs the tests marked as soak; each draws new examples for properties and new
 random clusters, from a seed of its own. It ends with each failure and the seed that repeats it,
