@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from confluent_kafka import Producer
 from kafka_cases import alive, python_environment, wait_for
-from processes import ChildProcess, run_child
 
 from balancer.autoscaling.parameters import AutoscalingParameters
 
@@ -302,7 +301,7 @@ class AutoscaleRun:
     def start(cls, *words: object, lease: float = 10.0, session: float = 6.0) -> AutoscaleRun:
         code = _RUN.format(lease=lease, session=session)
         return cls(
-            ChildProcess(
+            subprocess.Popen(
                 [sys.executable, "-c", code, "autoscale", "run", "--json", *map(str, words)],
                 stdout=subprocess.PIPE,
                 stderr=None,
@@ -359,7 +358,7 @@ def margin() -> float:
     Six consumers may start at once, so a machine that is slow or busy gets more than usual.
     """
     began = time.monotonic()
-    run_child(
+    subprocess.run(
         [sys.executable, "-c", "import balancer.autoscaling.assigned, kafka, confluent_kafka"],
         check=True,
         env=python_environment(),

@@ -15,8 +15,6 @@ from typing import Any
 from urllib.parse import quote
 from urllib.request import urlopen
 
-from processes import ChildProcess
-
 
 def program(name: str) -> str:
     """The path of ``prometheus`` or ``promtool``.
@@ -70,7 +68,7 @@ def prometheus(configuration: Path, port: int) -> Iterator[Prometheus]:
     command += [f"--storage.tsdb.path={folder / 'series'}", f"--web.listen-address={address}"]
     log = folder / "prometheus.log"
     with log.open("wb") as out:
-        process = ChildProcess(command, stdout=out, stderr=out, cwd=folder)
+        process = subprocess.Popen(command, stdout=out, stderr=out, cwd=folder)
     try:
         end = time.monotonic() + 60
         while True:

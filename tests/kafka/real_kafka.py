@@ -27,7 +27,6 @@ from types import TracebackType
 
 # Benchmarks load this file by its path.
 sys.path.append(str(Path(__file__).parents[1]))
-from processes import ChildProcess, run_child
 
 HERE = Path(__file__).parent
 HOST = "127.0.0.1"
@@ -76,7 +75,7 @@ def class_path(pom: Path = HERE / "pom.xml") -> str:
         fresh = Path(scratch) / name
         command = [mvn, "-B", "-q", "-f", str(pom), "dependency:build-classpath"]
         command += ["-Dmdep.includeScope=runtime", f"-Dmdep.outputFile={fresh}"]
-        done = run_child(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if done.returncode or not fresh.exists():
             said = re.sub(r"\x1b\[[\d;]*m", "", done.stdout + done.stderr)
             reported = [x.removeprefix("[ERROR] ") for x in said.splitlines() if "[ERROR]" in x]
@@ -301,7 +300,7 @@ class KafkaCluster:
         command = self._command(main_class, "128m", "WARN")
         server = [] if of_files else ["--bootstrap-server", self.bootstrap]
         command += [*server, *(os.fspath(a) for a in args)]
-        done = run_child(
+        done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=START_SECONDS
         )
         said = done.stdout + done.stderr
@@ -448,7 +447,7 @@ class KafkaCluster:
         command += ["format", "--cluster-id", CLUSTER_ID]
         command += ["--config", str(self.directory / "broker-0.properties")]
         with self.log(0).open("ab") as log:
-            done = run_child(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         if done.returncode:
             raise RealKafkaError(f"formatting broker 0's storage failed:\n{self.tail(0)}")
 
@@ -473,7 +472,7 @@ class KafkaCluster:
         with self.log(i).open("ab") as log:
             # Only what is printed from now on tells whether this start succeeded.
             self._printed_before[i] = log.tell()
-            self._processes[i] = ChildProcess(
+            self._processes[i] = subprocess.Popen(
                 [*self._command(BROKER, self._heap, "INFO", agents), str(config)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer
 from kafka_cases import Assignment, create_topic, produce
-from processes import ChildProcess
 from real_kafka import KafkaCluster
 
 from cluster_model.kafka import admin_client
@@ -52,7 +51,7 @@ def sample(kafka: KafkaCluster) -> Iterator[Path]:
     ]
     for thread in traffic:
         thread.start()
-    reporter = ChildProcess(_reporter(kafka), stderr=subprocess.DEVNULL)
+    reporter = subprocess.Popen(_reporter(kafka), stderr=subprocess.DEVNULL)
     try:
         yield capacities
     finally:

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from kafka_cases import create_topic
-from processes import run_child
 from real_kafka import KafkaCluster
 from standalone import standalone
 
@@ -102,7 +101,7 @@ def run(script: str, *args: str) -> subprocess.CompletedProcess[str]:
 
 def python(*args: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return run_child(
+    return subprocess.run(
         [sys.executable, *args],
         capture_output=True,
         text=True,

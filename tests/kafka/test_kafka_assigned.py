@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from consumer_groups import AutoscaleRun, Load, Written, living, margin
 from kafka_cases import python_environment, wait_for
-from processes import ChildProcess
 from real_kafka import KafkaCluster
 
 from balancer.autoscaling.assigned import ControlSettings, GroupController
@@ -224,7 +223,7 @@ def test_controllers_that_are_killed_or_frozen_change_nothing_for_consumers(
     first = start()
     wait_for(lambda: bool(first.rounds), lambda: first.rounds)
     for n in range(3):
-        consumer = ChildProcess(
+        consumer = subprocess.Popen(
             command, env={**python_environment(), "COUNTERPOISE_CONSUMER": f"consumer-{n}"}
         )
         ends.callback(consumer.wait)
@@ -315,7 +314,7 @@ def test_a_controller_that_never_decides_goes_on_with_what_the_last_one_has_said
     processes = {}
     with controller(1) as first:
         for name in names:
-            processes[name] = ChildProcess(
+            processes[name] = subprocess.Popen(
                 command, env={**python_environment(), "COUNTERPOISE_CONSUMER": name}
             )
             ends.callback(processes[name].wait)
@@ -340,7 +339,7 @@ def test_write_speeds_are_published_and_limit_what_a_consumer_reads(
     speeds = f"{topic}-speeds"
     load.event = random.Random(1).randbytes(10_000)
     load.rates = [10.0] * PARTITIONS
-    monitor = ChildProcess(
+    monitor = subprocess.Popen(
         [sys.executable, "-c", "from balancer.cli import main; main()", "autoscale", "monitor",
          "--bootstrap-server", kafka_cluster.bootstrap, "--topics", topic, "--to", speeds,
          "--interval", "1s", "--window", "5s"],

@@ -17,7 +17,6 @@ import httpx
 import pytest
 import yaml
 from kafka_cases import create_topic, steady_load
-from processes import ChildProcess
 from prometheus import program, prometheus
 from real_kafka import KafkaCluster, free_ports
 
@@ -88,7 +87,7 @@ def run(name: str, kafka: KafkaCluster, folder: Path, listen: str) -> Iterator[C
     log = folder / f"{name}.log"
     code = "from balancer.cli import main; main()"
     with log.open("wb") as out:
-        process = ChildProcess(
+        process = subprocess.Popen(
             [sys.executable, "-c", code, *words],
             cwd=folder,
             stdin=subprocess.DEVNULL,

@@ -20,7 +20,6 @@ import pytest
 import yaml
 from command_line import invoke
 from kafka_cases import create_filled, create_topic
-from processes import ChildProcess
 from real_kafka import KafkaCluster
 
 from balancer.controller import Election
@@ -59,7 +58,7 @@ class Running:
         command += ["--journal", str(directory / f"{name}.journal"), "--session", str(SESSION)]
         root = str(Path(__file__).parents[2])
         with self.log.open("wb") as log:
-            self.process = ChildProcess(
+            self.process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -15,7 +15,6 @@ import pytest
 from command_line import invoke
 from kafka_cases import create_topic, delete_topic, eventually, executor, filled_topic, throttles
 from kafka_plans import plan_of
-from processes import ChildProcess
 from real_kafka import KafkaCluster
 
 from balancer import Action, Balancer, Operation, PlanDocument
@@ -82,7 +81,7 @@ def executing(
 @contextmanager
 def moving(kafka: Kafka, topic: str, command: list[str]) -> Iterator[subprocess.Popen[str]]:
     """A process that executes, once it moves something of the topic."""
-    process = ChildProcess(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         eventually(
             lambda: any(p.moving for p in kafka.view([topic]).partitions.values()), "it moves"

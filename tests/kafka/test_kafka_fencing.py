@@ -17,7 +17,6 @@ import pytest
 import yaml
 from kafka_cases import clear, filled_topic, throttles
 from kafka_plans import move, plan_of
-from processes import ChildProcess
 from real_kafka import KafkaCluster
 
 from balancer.controller import Election
@@ -70,7 +69,7 @@ def start(cluster: KafkaCluster, path: Path, *options: object) -> subprocess.Pop
     path.mkdir(exist_ok=True)
     given = ["--bootstrap-server", cluster.bootstrap, "--session", SESSION, *options]
     root = str(Path(__file__).parents[2])
-    return ChildProcess(
+    return subprocess.Popen(
         [*COMMAND, "execute", *map(str, given)],
         cwd=path,
         stdin=subprocess.DEVNULL,
@@ -240,7 +239,7 @@ class Running:
         given += ["--settings", self.settings, "--goals", goals]
         given += ["--session", session, "--journal", self.journal]
         with self._log.open("w") as log:
-            self.process = ChildProcess(
+            self.process = subprocess.Popen(
                 [*COMMAND, "run", *map(str, given)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -454,7 +453,7 @@ def test_who_sleeps_between_the_proof_and_the_write_does_not_send_it(
     cluster: KafkaCluster, kafka: Kafka, topic: str, processes: ExitStack, succeeded: bool
 ) -> None:
     group = f"vote-{uuid.uuid4().hex[:8]}"
-    sleeper = ChildProcess(
+    sleeper = subprocess.Popen(
         [sys.executable, "-c", SLEEPS, cluster.bootstrap, group, topic],
         stdout=subprocess.PIPE,
         text=True,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,6 @@ from pathlib import Path
 import pytest
 from consumer_groups import AutoscaleRun, Load, Written, living, margin
 from kafka_cases import python_environment, wait_for
-from processes import ChildProcess
 from real_kafka import KafkaCluster
 
 from balancer.autoscaling.packed import packed_consumer
@@ -189,7 +189,7 @@ def test_consumers_read_on_while_their_controller_is_killed(
 ) -> None:
     chance = random.Random(8)
     for n in range(6):
-        consumer = ChildProcess(
+        consumer = subprocess.Popen(
             command, env={**python_environment(), "COUNTERPOISE_CONSUMER": f"consumer-{n}"}
         )
         ends.callback(consumer.wait)

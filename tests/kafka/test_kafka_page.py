@@ -15,7 +15,6 @@ import pytest
 import yaml
 from chromium import Tab, tab
 from kafka_cases import create_filled
-from processes import ChildProcess
 from real_kafka import KafkaCluster
 
 from cluster_model.kafka import read_cluster
@@ -68,7 +67,7 @@ def test_a_proposal_is_approved_on_the_page_and_moves_data(
     log = tmp_path / "run.log"
     root = str(Path(__file__).parents[2])
     with log.open("wb") as target:
-        process = ChildProcess(
+        process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=target,

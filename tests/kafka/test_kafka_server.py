@@ -17,7 +17,6 @@ import pytest
 import yaml
 from kafka import TopicPartition
 from kafka_cases import LIMIT, create_filled, wait_for
-from processes import ChildProcess, run_child
 from real_kafka import KafkaCluster
 
 from cluster_model import Snapshot
@@ -61,7 +60,7 @@ def server(cluster: KafkaCluster, topic: str, tmp_path: Path) -> Iterator[str]:
     command += ["--settings", "settings.yaml", "--listen", "127.0.0.1:0"]
     command += ["--journal", "journal", "--session", "60"]
     with log.open("wb") as out:
-        process = ChildProcess(
+        process = subprocess.Popen(
             command,
             cwd=tmp_path,
             stdin=subprocess.DEVNULL,
@@ -90,7 +89,7 @@ def server(cluster: KafkaCluster, topic: str, tmp_path: Path) -> Iterator[str]:
 
 def cccli(server: str, *words: str) -> Any:
     """What Cruise Control's client prints, run as its command is."""
-    found = run_child(
+    found = subprocess.run(
         [sys.executable, "-m", CLIENT, "-a", server, *words, "--json", "true"],
         capture_output=True,
         text=True,

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka_cases import LIMIT, commit
-from processes import ChildProcess, run_child
 from real_kafka import KafkaCluster
 
 from cluster_model import Snapshot
@@ -262,7 +261,7 @@ def test_a_try_of_the_agent_with_all_sources(kafka: KafkaCluster, world: World) 
     for broker, url in kafka.exporters.items():
         sources += ["--endpoint", f"{broker}={url}"]
     words = agent(kafka, "tried", *sources, "--interval", "1", "--once")
-    done = run_child(words, capture_output=True, text=True, timeout=LIMIT)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 2
     assert "no such topic" in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -277,7 +276,7 @@ def test_a_try_of_the_agent_with_all_sources(kafka: KafkaCluster, world: World) 
 def test_the_agent_goes_on_until_it_is_reported_to_end(kafka: KafkaCluster, world: World) -> None:
     words = agent(kafka, "going", "--source", "admin", "--source", "host", "--broker", "0")
     words += ["--interval", "0.5", "--compression", "zstd", "--create-topic"]
-    with ChildProcess(words, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
         try:
             end = time.monotonic() + LIMIT
             seen: list[Any] = []

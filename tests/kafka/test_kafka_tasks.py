@@ -19,7 +19,6 @@ from pathlib import Path
 
 import pytest
 from kafka_cases import eventually
-from processes import ChildProcess
 from real_kafka import KafkaCluster
 
 from balancer.assignment.group import GroupConfigs, GroupError, Host, Record, State
@@ -44,7 +43,7 @@ class Member:
     def start(self) -> None:
         with self.log.open("ab") as log:
             self._before = log.tell()
-            self.process = ChildProcess(
+            self.process = subprocess.Popen(
                 self.command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

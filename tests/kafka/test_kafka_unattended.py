@@ -11,7 +11,6 @@ from typing import Any
 
 import yaml
 from kafka_cases import steady_load, wait_for
-from processes import ChildProcess
 from real_kafka import KafkaCluster
 
 from balancer.execution.cluster import ConfigResource, Kafka
@@ -50,7 +49,7 @@ def counterpoise(log: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
     """A command in a process of its own, asked to end when the block ends."""
     code = "from balancer.cli import main; main()"
     with log.open("wb") as out:
-        process = ChildProcess([sys.executable, "-c", code, *words], stdout=out, stderr=out)
+        process = subprocess.Popen([sys.executable, "-c", code, *words], stdout=out, stderr=out)
         try:
             yield process
             process.terminate()

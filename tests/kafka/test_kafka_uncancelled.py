@@ -17,7 +17,6 @@ import kafka_plans
 import pytest
 from kafka_cases import Assignment, create_filled, delete_topic, eventually, executor, throttles
 from kafka_plans import move
-from processes import ChildProcess
 from real_kafka import KafkaCluster
 
 from balancer import PlanDocument
@@ -82,7 +81,7 @@ def shown(process: subprocess.Popen[str], start: str) -> None:
 
 def started(kafka_cluster: KafkaCluster, *options: object) -> subprocess.Popen[str]:
     command = [*COMMAND, "--bootstrap-server", kafka_cluster.bootstrap, *map(str, options)]
-    return ChildProcess(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def test_a_move_whose_only_source_dies_ends_and_so_do_its_recoveries(
@@ -224,7 +223,7 @@ def test_a_signal_ends_a_command_that_kafka_does_not_answer(
         where = f"127.0.0.1:{silent.getsockname()[1]}"
         command = [*COMMAND, str(plan), "--bootstrap-server", where, "--yes", "--timeout", "120"]
         command += ["--journal", str(tmp_path / "journal")]
-        with ChildProcess(
+        with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as process:
             # Its first question has come.
