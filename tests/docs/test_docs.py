@@ -127,7 +127,7 @@ class OfHistory:
 
     def run(self, words: list[str], code: int) -> None:
         if self._process is None:
-            command = [sys.executable, "-c", _COMMANDS, str(ROOT), str(ROOT / "tests")]
+            command = [sys.executable, "-c", _COMMANDS, str(ROOT), str(ROOT / "tests" / "support")]
             pipe = subprocess.PIPE
             self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
             self._ends.enter_context(self._process)
