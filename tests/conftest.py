@@ -72,6 +72,13 @@ def _watch() -> None:
 _watch()
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest makes its own
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep files of tests in the directory of the run, under short names."""
+    if "PYTEST_XDIST_WORKER" not in os.environ and config.option.basetemp is None:
+        config.option.basetemp = Path(tempfile.gettempdir()) / "files"
+
+
 def _group(nodeid: str) -> str | None:
     path = nodeid.partition("::")[0]
     if path.startswith("tests/kafka/"):
@@ -125,14 +132,9 @@ def _takes_long(item: pytest.Item) -> bool:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Share one session among all tests: starting one takes longer than most tests.
-
-    It lives long enough for Java's second compiler to pay, which processes of their own do without
-    (history/spark/spark-defaults.conf).
-    """
+    """Share one session among all tests: starting one takes longer than most tests."""
     from cluster_model.history.session import spark_session
 
-    options = "-XX:+UseSerialGC -XX:ReservedCodeCacheSize=320m"
-    found = spark_session("local[2]", delta=True, config={"spark.driver.extraJavaOptions": options})
+    found = spark_session("local[2]", delta=True)
     yield found
     found.stop()

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from backtest_cases import HOUR_MS, Handmade, Log, skewed
+from command_line import invoke
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner
 
 from balancer.backtest import (
     Advice,
@@ -26,7 +26,6 @@ from balancer.backtest.growth import ResourceGrowth, capacity_of, daily_peaks, g
 from balancer.backtest.judge import WindowFigures
 from balancer.backtest.replay import Event
 from balancer.backtest.result import DecidedRound, JudgedWindow
-from balancer.cli.app import app
 from cluster_model.snapshot import Floats, Ints
 from goals.distribution import Band
 
@@ -236,7 +235,7 @@ def test_wrong_options_are_one_sentence(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["history", "advise", "prepared", "--metadata", "cluster.json", *options]
-    found = CliRunner().invoke(app, words)
+    found = invoke(words)
     assert found.exit_code == 2
     assert said in found.output
     assert len(found.output.strip().splitlines()) == 1

@@ -29,7 +29,7 @@ from balancer.backtest.progress import Progress
 from balancer.controller import Settings
 from cluster_model import InputError
 
-HOURS = 36
+HOURS = 28
 
 
 def configurations() -> list[Configuration]:

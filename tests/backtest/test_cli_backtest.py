@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from command_line import invoke
 
 from balancer.backtest import BacktestResult, WindowFigures
 from balancer.backtest.replay import Event
 from balancer.backtest.result import DecidedRound, JudgedWindow
-from balancer.cli.app import app
 from balancer.cli.history_backtest import table
 from balancer.cli.terminal import out
 
@@ -31,7 +30,7 @@ def test_wrong_options_are_one_sentence(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["history", "backtest", "prepared", "--metadata", "cluster.json", *options]
-    result = CliRunner().invoke(app, words)
+    result = invoke(words)
     assert result.exit_code == 2
     assert said in result.output
     assert len(result.output.strip().splitlines()) == 1

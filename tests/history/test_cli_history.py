@@ -43,6 +43,7 @@ def test_help_teaches_with_examples(command: str) -> None:
     assert f"Example: counterpoise history {command}" in run(command, "--help").stdout
 
 
+@pytest.mark.usefixtures("files_stay")
 def test_an_archive_is_compacted_and_expires(spark: SparkSession, tmp_path: Path) -> None:
     for batch in range(2):
         value = encode(Record(T, 1, {"cpu": 4.5}))

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import invoke
 from frames import Arrived, records_frame
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner
 
-from balancer.cli.app import app
 from cluster_model import Snapshot, load_snapshot, save_snapshot, synthetic_snapshot
 from cluster_model.history.errors import HistoryError
 from cluster_model.history.history import History
@@ -156,7 +155,7 @@ def test_the_capacity_file_says_what_is_measured(
         ["prepare", str(tmp_path / "records.json"), "--format", "json", *same, "-o", prepared],
         ["snapshot", prepared, *same, "-o", str(out), "--min-ratio", "0.9"],
     ):
-        done = CliRunner().invoke(app, ["history", *words])
+        done = invoke(["history", *words])
         assert done.exit_code == 0, done.output
     found, live = load_snapshot(out), _live(batches).snapshot(0.9)
     np.testing.assert_allclose(found.leader_load[:, 4:], live.leader_load[:, 4:], rtol=0.2)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
@@ -60,7 +60,6 @@ def clusters(draw: st.DrawFn, disks: bool = False) -> Snapshot:
 histories = st.booleans().flatmap(lambda d: st.lists(clusters(d), min_size=1, max_size=5))
 
 
-@settings(max_examples=50)
 @given(histories)
 def test_every_time_has_what_was_appended_then(history: list[Snapshot]) -> None:
     log = MetadataLog()

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import invoke
+from prometheus_stand_in import StandIn, cluster, served
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner
 
-from balancer.cli.app import app
 from cluster_model.history.archive import read_archive
 from cluster_model.history.errors import HistoryError
 from cluster_model.history.exposition import PageOptions, load_pages, read_pages
-from prometheus_stand_in import StandIn, cluster, served
 
 T = 1_700_006_400
 DAY = 86_400
@@ -108,7 +107,7 @@ def test_mistakes_about_pages_are_one_sentence(spark: SparkSession, tmp_path: Pa
 
 
 def run(*words: str | Path, code: int = 0) -> str:
-    done = CliRunner().invoke(app, ["history", *map(str, words)])
+    done = invoke(["history", *words])
     assert done.exit_code == code, done.output
     return done.stdout if code == 0 else done.stderr
 

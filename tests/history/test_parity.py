@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 from frames import records_frame
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -36,6 +36,8 @@ from metrics_reporter import BROKER_METRICS, Record, RecordBatch
 IN, OUT, DISK = 1, 2, 3
 # Streams judged in one go, each as a cluster of its own: most of a job's time is its start.
 STREAMS = 40
+# Further examples, each of which takes a while: none but where examples roam.
+ROAMED = settings().max_examples // 25 - 1
 NAMES = ("a", "b.c", "b_c", "d.e", "f")
 
 
@@ -201,11 +203,11 @@ def metadata_of(spark: SparkSession, snapshots: dict[str, Snapshot]) -> Metadata
 
 
 @settings(
-    max_examples=2,
-    deadline=None,
-    phases=[Phase.explicit, Phase.generate],
+    max_examples=max(1, ROAMED),
+    phases=[Phase.explicit, *[Phase.generate] * min(1, ROAMED)],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
+@example(seed=2, window_ms=997, kept=4, min_samples=2, dirt=0.2)
 @given(
     seed=st.integers(0, 2**32),
     window_ms=st.sampled_from([1000, 997, 60_000]),

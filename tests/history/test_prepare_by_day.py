@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import invoke
 from frames import records_frame
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
-from typer.testing import CliRunner
 
-from balancer.cli.app import app
 from cluster_model import (
     BrokerRecord,
     InputError,
@@ -27,19 +26,28 @@ from cluster_model.history.archive import compact, expire, read_archive, replace
 from cluster_model.history.archive_days import archive_version
 from cluster_model.history.changed_days import find_changes, metadata_digests
 from cluster_model.history.days import DAY_MS, Reach, day_name
+from cluster_model.history.delta import TableVersion
 from cluster_model.history.metadata import MetadataLog
-from cluster_model.history.prepare import Preparation, prepare, prepare_archives
+from cluster_model.history.prepare import (
+    Preparation,
+    PrepareParameters,
+    _chunks,
+    prepare,
+    prepare_archives,
+)
 from cluster_model.history.prepared import (
-    Held,
+    PreparedArchive,
+    PreparedCluster,
     check_removal,
     read_held,
     read_prepared,
-    replace_rows,
 )
 from cluster_model.history.screening import MetadataTables
 from cluster_model.history.store import Store
 from metrics_reporter import Record
 from metrics_reporter.metrics import bytes_to
+
+pytestmark = pytest.mark.usefixtures("files_stay")
 
 HOUR_MS = 3_600_000
 FIRST, SEED = 20_000, 0
@@ -162,38 +170,33 @@ class Archive:
         return self.prepared("whole")
 
 
-def test_any_steps_give_the_history_of_all_records(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A failure, late and replaced data, a range of days, other metadata, files merged, removal."""
+def test_any_steps_give_the_history_of_all_records(spark: SparkSession, tmp_path: Path) -> None:
+    """A range of days, late and replaced data, a failure, other metadata, files merged, removal."""
     rng = np.random.default_rng(SEED)
     archive = Archive(spark, tmp_path)
-    archive.add([r for day in (0, 1, 3, 4) for r in reports(rng, FIRST + day, 40)])
-    begun = [0]
-
-    def failing(*arguments: Any) -> Held:
-        begun[0] += 1
-        if begun[0] == 2:
-            raise InputError("no space")
-        return replace_rows(*arguments)
-
-    with monkeypatch.context() as patched:
-        # days after a gap are prepared in another transaction
-        patched.setattr("cluster_model.history.prepare.replace_rows", failing)
-        with pytest.raises(InputError, match="no space"):
-            archive.prepare()
+    archive.add([r for day in (0, 1, 3, 4) for r in reports(rng, FIRST + day, 30)])
+    assert archive.prepare(last_day=FIRST + 1).pending == 2
     opened = read_prepared(spark, tmp_path / "prepared").quarantine
     before = opened.count()
 
-    # Late data, new days, and days that are replaced.
+    # Late data, new days, and days that are replaced; of two transactions the second one fails.
     archive.add([r for day in (0, 2, 5) for r in reports(rng, FIRST + day, 20)])
     archive.add(reports(rng, FIRST + 1, 20), (FIRST + 1, FIRST + 3))
-    assert archive.prepare(first_day=FIRST + 1, last_day=FIRST + 2).pending == 4
+    begun: list[int] = []
+
+    def failing(phase: str, done: int, total: int) -> None:
+        begun.append(total)
+        if done:
+            raise InputError("no space")
+
+    with pytest.raises(InputError, match="no space"):
+        archive.prepare(report=failing, parameters=PrepareParameters(days_at_once=3))
+    assert begun == [6, 6]
     archive.add(reports(rng, FIRST + 2, 20), (FIRST + 2, FIRST + 3))
     archive.log.append((FIRST + 2) * DAY_MS + 9 * HOUR_MS, snapshot(leader=2))
     assert compact(spark, tmp_path / "archive").files_before > 0
     done = archive.prepare()
-    assert (done.days, done.pending) == (("2024-10-04", "2024-10-09"), 0)
+    assert (done.days, done.pending) == (("2024-10-05", "2024-10-09"), 0)
     assert archive.prepared() == archive.whole()
     assert done.total == archive.counts
     assert opened.count() == before
@@ -203,7 +206,6 @@ def test_any_steps_give_the_history_of_all_records(
 
     prepared = archive.prepared()
     expire(spark, tmp_path / "archive", before_ms=(FIRST + 2) * DAY_MS)
-    assert archive.changed() == (FIRST + 5,)
     archive.add(reports(rng, FIRST + 4, 10))
     assert archive.prepare().days == ("2024-10-08", "2024-10-09")
 
@@ -220,25 +222,30 @@ def test_expired_days_stay_as_they_were_prepared(spark: SparkSession, tmp_path: 
     """Whatever arrives for them, and if only one of two archives has lost them."""
     archive, both = Archive(spark, tmp_path), ("archive", "other")
 
-    def one(day: int, hour: int, arrived: int, to: str = "archive") -> None:
-        at, broker = (FIRST + day) * DAY_MS + hour * HOUR_MS, 1 + both.index(to)
-        record = Record(at, broker, {"cpu": float(broker)})
-        archive.add([(arrived, record)], to=to)
+    def add(*reported: tuple[int, int, int], to: str = "archive") -> None:
+        """Add records of a day and an hour that arrived at a time."""
+        broker = 1 + both.index(to)
+        archive.add(
+            [
+                (at, Record((FIRST + day) * DAY_MS + h * HOUR_MS, broker, {"cpu": float(broker)}))
+                for day, h, at in reported
+            ],
+            to=to,
+        )
 
-    for day in range(4):
-        for to in both:
-            one(day, 1, (FIRST + day) * DAY_MS + 2 * HOUR_MS, to)
-    # Of a clock ahead over midnight, so that it arrives on a day that expires.
-    one(2, 0, (FIRST + 2) * DAY_MS - HOUR_MS)
+    def on(day: int, hour: int) -> int:
+        return (FIRST + day) * DAY_MS + hour * HOUR_MS
+
+    daily = [(day, 1, on(day, 2)) for day in range(4)]
+    # The last one is of a clock ahead over midnight, so that it arrives on a day that expires.
+    add(*daily, (2, 0, on(2, -1)))
+    add(*daily, to="other")
     assert archive.prepare(both).total == {"added": 9}
     before = archive.prepared()
     expire(spark, tmp_path / "archive", before_ms=(FIRST + 1) * DAY_MS)
     expire(spark, tmp_path / "other", before_ms=(FIRST + 2) * DAY_MS)
     # Of a message without a time, late for days that have expired, and for the first that has not.
-    one(0, 1, 0)
-    one(0, 3, FIRST * DAY_MS + 4 * HOUR_MS)
-    one(1, 3, (FIRST + 1) * DAY_MS + 4 * HOUR_MS)
-    one(2, 23, (FIRST + 3) * DAY_MS + 4 * HOUR_MS)
+    add((0, 1, 0), (0, 3, on(0, 4)), (1, 3, on(1, 4)), (2, 23, on(3, 4)))
     done = archive.prepare(both[::-1])
     assert done.days == ("1970-01-01", day_name(FIRST + 3))
     after = archive.prepared()
@@ -252,16 +259,19 @@ def test_expired_days_stay_as_they_were_prepared(spark: SparkSession, tmp_path: 
         check_removal(store, read_held(spark, store), ["another"], [])
 
 
-def test_an_expired_day_is_known_by_a_later_one(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_expired_day_is_known_by_a_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Though a message of it was archived again before anything was prepared."""
-    archive = Archive(spark, tmp_path)
-    archive.add(
-        [((FIRST + n) * DAY_MS, Record((FIRST + n) * DAY_MS, 1, {"cpu": 1.0})) for n in range(3)]
-    )
-    archive.prepare()
-    expire(spark, tmp_path / "archive", before_ms=(FIRST + 2) * DAY_MS)
-    archive.add([(FIRST * DAY_MS, Record(FIRST * DAY_MS, 1, {"cpu": 2.0}))])
-    assert archive.changed() == ()
+    module = "cluster_model.history.changed_days"
+    monkeypatch.setattr(f"{module}.changed_days", lambda *_: {FIRST, FIRST + 1})
+    monkeypatch.setattr(f"{module}.archived_days", lambda *_: {FIRST})
+    log, reach = MetadataLog.of(snapshot(), cluster="c"), Reach.of(WINDOW, WINDOWS)
+    days = range(FIRST, FIRST + 3)
+    held = PreparedArchive(identity="a", version=0, days=frozenset(days))
+    own = PreparedCluster(archives=(held,), days=metadata_digests(log, days, reach))
+    spark: Any = None
+    found = find_changes(spark, [("archive", TableVersion("a", 2))], log, own, reach)
+    assert found.changed == ()
+    assert found.known.expired == {FIRST, FIRST + 1}
 
 
 def test_of_two_runs_at_once_the_first_to_finish_counts(
@@ -288,10 +298,10 @@ def test_of_two_runs_at_once_the_first_to_finish_counts(
     names = [str(tmp_path / name) for name in ("archive", "cluster.json", "prepared")]
     words = ["history", "prepare", names[0], "--metadata", names[1], "-o", names[2]]
     words += ["--cluster", "c", "--windows", str(WINDOWS)]
-    said = CliRunner().invoke(app, [*words, "--window", str(WINDOW // 1000)])
+    said = invoke([*words, "--window", str(WINDOW // 1000)])
     assert (said.exit_code, said.stdout) == (0, "nothing new: 2 records prepared before\n")
     (said, refused) = (
-        CliRunner().invoke(app, [*words, "--window", *window])
+        invoke([*words, "--window", *window])
         for window in (["43200"], ["21600", "--from", "2024-10-04"])
     )
     assert (said.exit_code, refused.exit_code) == (0, 2), said.output
@@ -299,9 +309,13 @@ def test_of_two_runs_at_once_the_first_to_finish_counts(
     assert "2 records judged for arrivals of 2024-10-04" in " ".join(said.stdout.split())
     assert read_prepared(spark, tmp_path / "prepared").window_ms == 43_200_000
     assert "all of which this run replaces; no range of days expected" in refused.stderr
-    said = CliRunner().invoke(app, [*words, "--window", "86399", "--from", "2024-10-04"])
+    said = invoke([*words, "--window", "86399", "--from", "2024-10-04"])
     assert (said.exit_code, said.stderr.count("\n")) == (2, 1)
     assert "windows that divide a day and archives without plain Parquet expected" in said.stderr
+
+
+def test_days_after_a_gap_are_prepared_in_another_transaction() -> None:
+    assert [*_chunks([1, 2, 3, 4, 6], 3)] == [[1, 2, 3], [4], [6]]
 
 
 def test_only_days_near_a_change_of_the_metadata_have_another_digest() -> None:
@@ -329,8 +343,6 @@ def test_only_days_near_a_change_of_the_metadata_have_another_digest() -> None:
     ],
 )
 def test_a_range_of_days_that_is_none_is_one_sentence(words: list[str], said: str) -> None:
-    done = CliRunner().invoke(
-        app, ["history", "prepare", "a", "--metadata", "m", "-o", "o", *words]
-    )
+    done = invoke(["history", "prepare", "a", "--metadata", "m", "-o", "o", *words])
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
     assert said in done.stderr

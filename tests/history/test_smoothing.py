@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.forecast import FAMILIES, compared, drawn, errors
@@ -95,7 +95,6 @@ def test_the_interval_holds_as_many_peaks_as_it_says() -> None:
     assert 0.7 < np.mean(held) < 0.9
 
 
-@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 500), st.integers(1, 60), st.floats(0, 1))
 def test_anything_known_gives_a_finite_forecast(
     seed: int, hours: int, ahead: int, missing: float

@@ -44,9 +44,10 @@ def test_a_snapshot_is_read_back(spark: SparkSession, tmp_path: Path, form: str)
         spark.sql(f"CREATE SCHEMA {place} LOCATION '{tmp_path}'")
     writer = TableWriter(spark, place, "parquet" if form == "parquet" else "delta")
     try:
+        if form == "delta":
+            write_snapshot(writer, CLUSTER, {**KEY, "statistic": "mean"}, AT, "mean")
         for snapshot in (replace(CLUSTER, leader_load=2 * CLUSTER.leader_load), CLUSTER):
             write_snapshot(writer, snapshot, KEY, AT, "p95")
-        write_snapshot(writer, CLUSTER, {**KEY, "statistic": "mean"}, AT, "mean")
         read = {
             table.name: spark.table(f"{place}.{table.name}")
             if form == "catalog"
@@ -60,7 +61,7 @@ def test_a_snapshot_is_read_back(spark: SparkSession, tmp_path: Path, form: str)
         if form == "catalog":
             spark.sql(f"DROP SCHEMA {place} CASCADE")
     s = CLUSTER
-    assert runs == 2
+    assert runs == 1 + (form == "delta")
     assert kinds["replica_loads"] == {k.name: k.dataType.simpleString() for k in REPLICA_LOADS[2]}
     assert len(rows["replica_loads"]) == s.n_replicas * len(s.resources)
     loads = s.broker_load()
@@ -109,8 +110,7 @@ def test_advice_and_its_backtest_are_read_back(spark: SparkSession, tmp_path: Pa
     sizes = (Size("expected", 0.3, 3, None, "not found"),)
     advice = Advice(result, tried, "calm", AT, (growth,), sizes, ())
     writer = TableWriter(spark, f"{tmp_path}/out", "parquet")
-    for _ in range(2):
-        write_advice(writer, advice, KEY)
+    write_advice(writer, advice, KEY)
     read: dict[str, list[Any]] = {}
     for table in tables():
         frame = spark.read.parquet(f"{tmp_path}/out/{table.name}")

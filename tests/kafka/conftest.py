@@ -112,11 +112,15 @@ def _owned(start_kafka: Callable[..., KafkaCluster]) -> KafkaCluster:
 
 
 @pytest.fixture(scope="module")
-def owned_kafka(_owned: KafkaCluster) -> KafkaCluster:
-    """Four brokers on four racks, as if just started: the module may do with them what it likes.
+def owned_kafka(_owned: KafkaCluster, request: pytest.FixtureRequest) -> KafkaCluster:
+    """Four brokers on four racks without topics: the module may do with them what it likes.
 
-    They have JMX exporters, which go on counting.
+    They have JMX exporters, which go on counting, and internal topics, unless the module has a
+    name ``FRESH``: then they start anew.
     """
+    if hasattr(request.module, "FRESH"):
+        _owned.close()
+        _owned.start()
     _owned.renew(racks=RACKS)
     clear(_owned)
     return _owned

@@ -21,6 +21,7 @@ from cluster_model.kafka import admin_client
 from metrics_reporter import Record, encode
 
 ROOT = Path(__file__).parents[2]
+PLACES = [str(ROOT), str(ROOT / "tests" / "support")]
 PARTITIONS = 3
 AT_ONCE = 400
 T = 1_700_000_000_000
@@ -100,7 +101,7 @@ def run(script: str, *args: str) -> subprocess.CompletedProcess[str]:
 
 
 def python(*args: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join(filter(None, [*PLACES, os.environ.get("PYTHONPATH")]))
     return subprocess.run(
         [sys.executable, *args],
         capture_output=True,

@@ -26,6 +26,8 @@ from metrics_reporter.admin import AdminSource
 from metrics_reporter.exposition import scrape
 from metrics_reporter.prometheus import PrometheusSource
 
+# exporters tell of all topics that there were
+FRESH = True
 CAPACITY = {"cpu": 200.0, "network_in": 1e9, "network_out": 1e9, "disk": 1e12}
 # Topic to the replicas of its partitions.
 TOPICS: dict[str, list[list[int]]] = {
