@@ -270,9 +270,11 @@ def test_a_try_of_the_agent_with_all_sources(kafka: KafkaCluster, world: World) 
     done = subprocess.run([*words, "--create-topic"], capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"[\d,]+ records sent to tried\n", done.stdout)
-    assert scopes(kafka, "tried") == {
-        broker: {"broker", "topic", "partition"} for broker in range(BROKERS)
-    }
+    found = scopes(kafka, "tried")
+    assert found.keys() == {*range(BROKERS)}
+    # of topics, a broker tells only where one has traffic between two looks
+    assert all(of >= {"broker", "partition"} for of in found.values())
+    assert any("topic" in of for of in found.values())
 
 
 def test_the_agent_goes_on_until_it_is_reported_to_end(kafka: KafkaCluster, world: World) -> None:
