@@ -32,7 +32,7 @@ CAPACITY = {"cpu": 200.0, "network_in": 1e9, "network_out": 1e9, "disk": 1e12}
 # Topic to the replicas of its partitions.
 TOPICS: dict[str, list[list[int]]] = {
     "skewed": [[0, 1], [0, 2], [0, 1], [1, 2], [1, 0], [2, 0]],
-    "dotted.name_too": [[2, 1], [1, 2]],
+    "dotted.name_too": [[2, 3], [3, 2]],
     "idle": [[0, 1], [1, 2], [2, 0]],
     "of-prometheus": [[0]],
     "of-admin": [[1]],
