@@ -38,6 +38,7 @@ GROUPS = {
     "tests/history/": "spark",
     "tests/backtest/test_backtest.py": "spark",
     "tests/backtest/test_advice.py": "spark",
+    "tests/benchmarks/test_history_benchmark.py": "spark",
 }
 ORDER = ("kafka-owned", "kafka", "spark", None)
 

@@ -198,7 +198,9 @@ def skewed(**options: Any) -> Snapshot:
 @cache
 def even(**options: Any) -> Snapshot:
     """The same, balanced."""
-    return Balancer("default").propose(skewed(**options)).final_snapshot()
+    final = Balancer("default").propose(skewed(**options)).final_snapshot()
+    assert Balancer("default").propose(final).summary.replica_moves == 0
+    return final
 
 
 def heavier(snapshot: Snapshot, broker: int, factor: float) -> Snapshot:

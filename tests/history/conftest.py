@@ -1,4 +1,4 @@
-"""What modules of this folder share beside the session."""
+"""Fixtures that the modules of this folder share, besides the Spark session."""
 
 from __future__ import annotations
 

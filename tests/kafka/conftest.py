@@ -115,8 +115,8 @@ def _owned(start_kafka: Callable[..., KafkaCluster]) -> KafkaCluster:
 def owned_kafka(_owned: KafkaCluster, request: pytest.FixtureRequest) -> KafkaCluster:
     """Four brokers on four racks without topics: the module may do with them what it likes.
 
-    They have JMX exporters, which go on counting, and internal topics, unless the module has a
-    name ``FRESH``: then they start anew.
+    Their JMX exporters and internal topics last from module to module. A module that defines
+    ``FRESH`` gets newly started brokers instead.
     """
     if hasattr(request.module, "FRESH"):
         _owned.close()

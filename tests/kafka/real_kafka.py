@@ -17,16 +17,12 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-
-# Benchmarks load this file by its path.
-sys.path.append(str(Path(__file__).parents[1]))
 
 HERE = Path(__file__).parent
 HOST = "127.0.0.1"
@@ -130,8 +126,6 @@ def java() -> str:
 
 class KafkaCluster:
     """Brokers 0 to n-1 in KRaft mode on loopback, each with its rack and log directories.
-
-    They end with the process that has started them, however that ends.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ from metrics_reporter import Reporter
 Replicas = dict[tuple[str, int], tuple[list[int], int | None]]
 
 # Kilobytes of the partitions of `skewed`, whose replicas are all on brokers 0, 1 and 2.
-# its numbers of replicas count all that there is
+# Replicas of all topics are counted, internal ones too.
 FRESH = True
 SIZES = (600, 500, 400, 300, 200, 200, 100, 100)
 # Two of them in one rack.

@@ -249,7 +249,7 @@ def test_a_signal_ends_an_execution_whose_kafka_falls_silent(
     with started(kafka_cluster, *options) as process:
         eventually(lambda: kafka.view([topic]).partitions[Key(topic, 0)].moving, "it moves")
         with kafka_cluster.frozen():
-            # It asks every two seconds. What follows holds too if it is told between two questions.
+            # It asks Kafka every two seconds; the test holds whenever the signal arrives.
             time.sleep(2.5)
             process.send_signal(signal.SIGTERM)
             reported = ended(process)

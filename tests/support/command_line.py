@@ -20,6 +20,6 @@ def invoke(
 ) -> Result:
     """The outcome of a command line, each of its words as `str` makes it."""
     with pytest.MonkeyPatch.context() as patch:
-        # the tree of commands as it is, where typer would make one anew
+        # Typer would build the command tree again for each call.
         patch.setattr(typer.testing, "_get_command", lambda _: app)
         return CliRunner().invoke(Typer(), list(map(str, words)), input=input, env=env)

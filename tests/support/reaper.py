@@ -21,6 +21,8 @@ from contextlib import suppress
 from pathlib import Path
 
 _PAUSE = 0.1
+# Seconds after which a process that cannot be killed is left alone.
+_LIMIT = 60.0
 
 
 def start(mark: str, *watched: int, remove: str | None = None) -> None:
@@ -34,14 +36,19 @@ def start(mark: str, *watched: int, remove: str | None = None) -> None:
 
 
 def _end_together(watched: Sequence[int]) -> None:
-    """Wait until one of these processes ends, and then end the first of them."""
-    with suppress(ProcessLookupError):
-        files = [os.pidfd_open(pid) for pid in watched]
+    """Wait until one of these processes has ended, then kill the first."""
+    running: dict[int, int] = {}
+    for pid in watched:
+        with suppress(ProcessLookupError):
+            running[pid] = os.pidfd_open(pid)
+    if len(running) == len(watched):
         poll = select.poll()
-        for file in files:
+        for file in running.values():
             poll.register(file, select.POLLIN)
         poll.poll()
-        signal.pidfd_send_signal(files[0], signal.SIGKILL)
+    if watched[0] in running:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(running[watched[0]], signal.SIGKILL)
 
 
 def _left(mark: bytes) -> set[int]:
@@ -68,7 +75,8 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     _end_together(given.watched)
-    while left := _left(given.mark.encode()):
+    deadline = time.monotonic() + _LIMIT
+    while (left := _left(given.mark.encode())) and time.monotonic() < deadline:
         for id_ in left:
             with suppress(ProcessLookupError):
                 os.kill(id_, signal.SIGKILL)

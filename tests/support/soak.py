@@ -42,14 +42,16 @@ def run(words: Sequence[str], seconds: float) -> Iterator[str]:
             Timer(seconds, process.send_signal, [signal.SIGINT]),
             Timer(seconds + _GRACE, process.kill),
         )
-        for timer in timers:
-            timer.start()
-        assert process.stdout is not None
-        for line in process.stdout:
-            print(line, end="", flush=True)
-            said += line
-    for timer in timers:
-        timer.cancel()
+        try:
+            for timer in timers:
+                timer.start()
+            assert process.stdout is not None
+            for line in process.stdout:
+                print(line, end="", flush=True)
+                said += line
+        finally:
+            for timer in timers:
+                timer.cancel()
     failed = _FAILED.findall(said)
     yield from failed
     if process.returncode and not failed and time.monotonic() < deadline:
