@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_for
 
 from balancer.autoscaling.errors import AutoscalingError
 from balancer.autoscaling.replicas import (
@@ -204,13 +204,6 @@ def alive(id_: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"
-
-
-def wait_for(what: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60.0
-    while not what():
-        assert time.monotonic() < deadline, "not within a minute"
-        time.sleep(0.05)
 
 
 def test_local_consumers_follow_the_number(script: list[str], started: Started) -> None:

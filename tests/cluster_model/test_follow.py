@@ -1,10 +1,10 @@
 """A model keeps following a topic, whatever happens to the topic and the brokers."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import confluent_kafka
 import pytest
+from waiting import wait_for
 
 from cluster_model import BrokerRecord, InputError, PartitionRecord, Snapshot, SnapshotDocument
 from cluster_model.build import build_snapshot
@@ -44,13 +44,6 @@ def produce(bootstrap: str, *values: bytes | None) -> None:
     assert producer.flush(10) == 0
 
 
-def until(true: Callable[[], bool], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.02)
-
-
 def test_a_model_follows_topic_and_metadata(bootstrap: str) -> None:
     states: list[Snapshot | Exception] = [cluster("a")]
     requested: list[int] = []
@@ -74,25 +67,25 @@ def test_a_model_follows_topic_and_metadata(bootstrap: str) -> None:
         _ = follower.model
     with follower:
         model = follower.model
-        until(lambda: follower.malformed == 4)
+        wait_for(lambda: follower.malformed == 4)
         assert follower._reader is not None
         follower._reader.stop()
-        until(lambda: follower.malformed == 6)
-        until(lambda: model.counters == model.counters | {"added": 1, "unknown": 1})
+        wait_for(lambda: follower.malformed == 6)
+        wait_for(lambda: model.counters == model.counters | {"added": 1, "unknown": 1})
         assert requested[:2] == [START + 1000, START + 1000]
         assert follower.problems == ()
 
         states.append(InputError("the brokers went away"))
-        until(lambda: follower.problems == ("metadata not refreshed: the brokers went away",))
+        wait_for(lambda: follower.problems == ("metadata not refreshed: the brokers went away",))
         states.append(RuntimeError("a bug of the client"))
-        until(lambda: follower.problems == ("metadata not refreshed: a bug of the client",))
+        wait_for(lambda: follower.problems == ("metadata not refreshed: a bug of the client",))
         states.append(cluster("b"))
-        until(lambda: model.metadata.topics == ("b",))
-        until(lambda: follower.problems == ())
+        wait_for(lambda: model.metadata.topics == ("b",))
+        wait_for(lambda: follower.problems == ())
         assert follower.metadata_age < 20.0
 
         produce(bootstrap, rates(START, "b"), rates(START + 1000, "b"))
-        until(lambda: model.counters["added"] == 3)
+        wait_for(lambda: model.counters["added"] == 3)
         assert model.snapshot().leader_load[:, 1].tolist() == [5.0]
         with pytest.raises(FollowError, match="already started"):
             follower.start()
@@ -109,12 +102,12 @@ def test_a_topic_that_comes_late(bootstrap: str) -> None:
     topics = ["no such\ntopic"]
     options = {"window_ms": 1000, "min_samples": 1}
     with Follower(lambda: cluster("a"), records, retry=0.05, **options) as follower:
-        until(lambda: len(follower.problems) == 1)
+        wait_for(lambda: len(follower.problems) == 1)
         assert follower.problems[0].startswith("metrics not read: metrics topic 'no such")
         produce(bootstrap, rates(START, "a"))
         topics.append("metrics")
-        until(lambda: follower.model.counters["added"] == 1)
-        until(lambda: follower.problems == ())
+        wait_for(lambda: follower.model.counters["added"] == 1)
+        wait_for(lambda: follower.problems == ())
 
 
 def test_nobody_there_is_reported_at_the_start() -> None:

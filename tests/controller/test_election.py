@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_for
 
 from balancer.controller import Election
 from balancer.controller.election import ElectionError
@@ -72,13 +73,6 @@ def bootstrap() -> Iterator[str]:
         del producer
 
 
-def _until(met: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 180
-    while not met():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def _spans(samples: list[tuple[float, bool]]) -> list[tuple[float, float]]:
     """From the first to the last sample of each time of acting."""
     spans: list[tuple[float, float]] = []
@@ -99,7 +93,7 @@ def test_one_acts_another_takes_over_from_a_hung_and_a_killed_one_and_never_two_
         def actor() -> Candidate | None:
             return next((c for c in candidates if c.acts()), None)
 
-        _until(lambda: all(c.samples() for c in candidates))
+        wait_for(lambda: all(c.samples() for c in candidates))
         # Both have joined when the one that acts does so for longer than a session.
         steady = time.monotonic()
         while time.monotonic() - steady < 2 * SESSION:
@@ -110,14 +104,14 @@ def test_one_acts_another_takes_over_from_a_hung_and_a_killed_one_and_never_two_
         assert hung is not None
         (other,) = (c for c in candidates if c is not hung)
         hung.send(signal.SIGSTOP)
-        _until(other.acts)
+        wait_for(other.acts)
         woken = time.monotonic()
         seen = len(hung.samples())
         hung.send(signal.SIGCONT)
-        _until(lambda: len(hung.samples()) > seen + 20)
+        wait_for(lambda: len(hung.samples()) > seen + 20)
         assert not any(acting for at, acting in hung.samples() if at > woken)
         other.send(signal.SIGKILL)
-        _until(hung.acts)
+        wait_for(hung.acts)
         first, second = (_spans(c.samples()) for c in candidates)
     assert first
     assert second
@@ -128,16 +122,16 @@ def test_one_acts_another_takes_over_from_a_hung_and_a_killed_one_and_never_two_
 
 def test_who_leaves_hands_over_and_no_longer_acts(bootstrap: str) -> None:
     with Election(bootstrap, session=SESSION) as first:
-        _until(lambda: first.acting)
+        wait_for(lambda: first.acting)
     assert not first.acting
     with Election(bootstrap, session=SESSION) as second:
-        _until(lambda: second.acting)
+        wait_for(lambda: second.acting)
 
 
 def test_a_lease_that_is_not_renewed_runs_out(bootstrap: str) -> None:
     now = [0.0]
     with Election(bootstrap, session=SESSION, clock=lambda: now[0]) as election:
-        _until(lambda: election.acting)
+        wait_for(lambda: election.acting)
         # Nothing was heard for a session, whatever the thread that renews it is doing.
         election._renew = lambda module: None  # type: ignore[method-assign]
         now[0] += 0.79 * SESSION
@@ -150,7 +144,7 @@ def test_an_error_of_the_client_costs_the_vote_only_until_it_has_joined_again(
     bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Election(bootstrap, session=SESSION) as election:
-        _until(lambda: election.acting)
+        wait_for(lambda: election.acting)
         failing = [True]
         renew = election._renew
 
@@ -161,8 +155,8 @@ def test_an_error_of_the_client_costs_the_vote_only_until_it_has_joined_again(
             renew(module)
 
         monkeypatch.setattr(election, "_renew", once)
-        _until(lambda: not failing)
-        _until(lambda: election.acting)
+        wait_for(lambda: not failing)
+        wait_for(lambda: election.acting)
         assert election.prove(30.0) is not None
 
 

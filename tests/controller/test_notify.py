@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 from controller_cases import Stage, skewed
+from waiting import wait_for
 
 from balancer.composition.notifiers import Notifiers
 from balancer.controller import Endpoint, Redactor, SettingsError, WebhookNotifier
@@ -69,13 +69,6 @@ def receiver() -> Iterator[Receiver]:
     made.server.server_close()
 
 
-def _until(met: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 180
-    while not met():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_decisions_arrive_as_json(receiver: Receiver) -> None:
     notifier = WebhookNotifier(receiver.webhook())
     stage = Stage(skewed())
@@ -93,7 +86,7 @@ def test_a_receiver_that_fails_is_tried_again(receiver: Receiver) -> None:
     receiver.answers = [500, 503, 200]
     notifier = WebhookNotifier(receiver.webhook())
     notifier({"event": "one"})
-    _until(lambda: notifier.delivered == 1)
+    wait_for(lambda: notifier.delivered == 1)
     assert len(receiver.bodies) == 3
     notifier.close()
 
@@ -105,7 +98,7 @@ def test_a_receiver_that_keeps_failing_is_given_up_and_the_next_event_goes_on(
     notifier = WebhookNotifier(receiver.webhook(attempts=3))
     notifier({"event": "one"})
     notifier({"event": "two"})
-    _until(lambda: notifier.delivered == 1)
+    wait_for(lambda: notifier.delivered == 1)
     assert notifier.failed == 1
     assert receiver.bodies[-1]["event"] == "two"
     notifier.close()
@@ -116,7 +109,7 @@ def test_a_refusal_or_redirect_is_final(receiver: Receiver, answer: int) -> None
     receiver.answers = [answer]
     notifier = WebhookNotifier(receiver.webhook())
     notifier({"event": "one"})
-    _until(lambda: notifier.failed == 1)
+    wait_for(lambda: notifier.failed == 1)
     assert len(receiver.bodies) == 1
     notifier.close()
 
@@ -125,7 +118,7 @@ def test_a_receiver_that_hangs_holds_nobody_up(receiver: Receiver) -> None:
     receiver.answers = [0]
     notifier = WebhookNotifier(receiver.webhook(timeout=0.1, attempts=2))
     notifier({"event": "one"})
-    _until(lambda: notifier.delivered == 1)
+    wait_for(lambda: notifier.delivered == 1)
     assert len(receiver.bodies) == 2
     notifier.close()
 
@@ -140,7 +133,7 @@ def test_a_full_queue_loses_its_oldest_events_and_says_so(
     assert 400 < notifier.dropped <= 500
     assert caplog.text.count("webhook: 1000 events wait; the oldest are dropped") == 1
     receiver.pause.set()
-    _until(lambda: bool(receiver.bodies) and receiver.bodies[-1]["event"] == "error")
+    wait_for(lambda: bool(receiver.bodies) and receiver.bodies[-1]["event"] == "error")
     assert receiver.bodies[-2]["event"] == "1499"
     told = receiver.bodies[-1]["text"]
     assert told == f"{notifier.dropped} older events not sent: more came than could be delivered"
@@ -154,11 +147,11 @@ def test_secrets_of_the_address_are_never_logged(
     with caplog.at_level(logging.DEBUG):
         notifier = WebhookNotifier(receiver.webhook(attempts=2))
         notifier({"event": "one"})
-        _until(lambda: notifier.failed == 1)
+        wait_for(lambda: notifier.failed == 1)
         receiver.server.shutdown()
         receiver.server.server_close()
         notifier({"event": "two"})
-        _until(lambda: notifier.failed == 2)
+        wait_for(lambda: notifier.failed == 2)
         notifier.close()
     assert f"webhook http://127.0.0.1:{receiver.port}: HTTP status 500" in caplog.text
     for secret in ("pass", "word", "T0K3N", "bWU6"):
@@ -267,7 +260,7 @@ def test_a_notifier_of_another_package_that_fails_is_counted(
     notifier = BackgroundNotifier("someones", sender)
     for n in range(3):
         notifier({"event": n})
-    _until(lambda: notifier.delivered == 1)
+    wait_for(lambda: notifier.delivered == 1)
     assert notifier.counts() == {"delivered": 1, "failed": 2, "dropped": 0, "waiting": 0}
     assert sender.sent == [{"event": 2}]
     assert "someones: an event was not delivered (RuntimeError)" in caplog.text
@@ -286,7 +279,7 @@ def test_a_notifier_of_another_package_that_hangs_holds_nobody_up() -> None:
     assert 'counterpoise_notifications_total{notifier="someones",outcome="delivered"} 0' in text
     assert stage.controller.state()["notifiers"][0]["notifier"] == "someones"
     free.set()
-    _until(lambda: notifier.delivered == 2)
+    wait_for(lambda: notifier.delivered == 2)
     notifier.close()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from controller_cases import UNBOUNDED, Ended, Progressed, Stage, even, heavier, skewed
+from waiting import wait_for
 
 from balancer.composition.controller import SettingsFollower
 from balancer.composition.notifiers import Notifiers
@@ -85,13 +85,6 @@ def _set(stage: Stage, **settings: Any) -> None:
     stage.controller.configure(Settings.model_validate({**UNBOUNDED, **settings}))
 
 
-def _until(met: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT
-    while not met():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def _under_way(**settings: Any) -> tuple[Stage, Holds]:
     executor = Holds()
     stage = Stage(skewed(), settings, executor=executor, spawn=in_thread)
@@ -130,9 +123,9 @@ def _interval() -> None:
     thread = threading.Thread(target=stage.controller.run)
     thread.start()
     try:
-        _until(lambda: stage.controller.metrics.rounds == 1)
+        wait_for(lambda: stage.controller.metrics.rounds == 1)
         _set(stage, interval=0.01)
-        _until(lambda: stage.controller.metrics.rounds > 5)
+        wait_for(lambda: stage.controller.metrics.rounds > 5)
     finally:
         stage.controller.stop()
         thread.join(TIMEOUT)

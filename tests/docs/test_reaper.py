@@ -5,11 +5,10 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from waiting import wait_for
 
 SUPPORT = Path(__file__).parents[1] / "support"
 # Starts a process that leaves its session and loses its parent, and waits.
@@ -33,13 +32,6 @@ def gone(pid: int) -> bool:
         return True
 
 
-def eventually(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize("ends", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, "exit", "make"])
 def test_nothing_outlives_a_run(ends: signal.Signals | str, tmp_path: Path) -> None:
     files = tmp_path / "files"
@@ -59,4 +51,4 @@ def test_nothing_outlives_a_run(ends: signal.Signals | str, tmp_path: Path) -> N
             run.stdin.close()
         else:
             run.send_signal(signal.SIGKILL if isinstance(ends, str) else ends)
-        eventually(lambda: all(map(gone, pids)) and not files.exists())
+        wait_for(lambda: all(map(gone, pids)) and not files.exists())

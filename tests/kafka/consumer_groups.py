@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 from confluent_kafka import Producer
-from kafka_cases import alive, python_environment, wait_for
+from kafka_cases import alive, python_environment
+from waiting import wait_for
 
 from balancer.autoscaling.parameters import AutoscalingParameters
 

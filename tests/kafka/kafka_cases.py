@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from real_kafka import KafkaCluster
+from waiting import wait_for
 
 from balancer.execution import Executor, Limits
 from balancer.execution.cluster import ConfigResource, Kafka
@@ -28,10 +28,6 @@ from balancer.execution.throttle import (
 from cluster_model.kafka import Ask, admin_client
 
 Assignment = Mapping[int, Sequence[int]]
-T = TypeVar("T")
-
-# Seconds that anything is waited for: more than the slowest machine takes.
-LIMIT = 480.0
 # Enough for a throttled move to be under way when a test looks.
 KILOBYTES = 6000
 
@@ -86,7 +82,7 @@ def clear(kafka: KafkaCluster) -> None:
             ask(lambda admin: admin.delete_groups(groups))
         if gone := topics():
             ask(lambda admin: admin.delete_topics(gone))
-        eventually(lambda: not topics(), "no topics")
+        wait_for(lambda: not topics(), "no topics")
     client = Kafka(kafka.bootstrap)
     try:
         client.set_configs(
@@ -149,34 +145,9 @@ def executor(kafka: KafkaCluster, path: Path, **limits: Any) -> Executor:
     return Executor(kafka.bootstrap, journal=path / "journal", limits=Limits.of(**quick))
 
 
-def eventually(
-    true: Callable[[], object],
-    what: str,
-    *,
-    unless: tuple[type[Exception], ...] = (),
-) -> None:
-    """Wait for what Kafka does in its own time; an error of `unless` means not yet."""
-    deadline = time.monotonic() + LIMIT
-    while True:
-        with suppress(*unless):
-            if true():
-                return
-        assert time.monotonic() < deadline, f"still not so: {what}"
-        time.sleep(0.2)
-
-
-def wait_for(what: Callable[[], T], about: Callable[[], object] = lambda: "not in time") -> T:
-    """Wait for something that is true; without it the error shows what `about` returns."""
-    deadline = time.monotonic() + LIMIT
-    while not (found := what()):
-        assert time.monotonic() < deadline, about()
-        time.sleep(0.1)
-    return found
-
-
 def commit(reader: Consumer, positions: list[TopicPartition]) -> None:
     """Commit positions of a group, also if Kafka has yet to make the topic for them."""
-    eventually(
+    wait_for(
         lambda: reader.commit(offsets=positions, asynchronous=False),
         "committed",
         unless=(KafkaException,),

@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from consumer_groups import AutoscaleRun, Load, Written, living, margin
-from kafka_cases import python_environment, wait_for
+from kafka_cases import python_environment
 from real_kafka import KafkaCluster
+from waiting import wait_for
 
 from balancer.autoscaling.assigned import ControlSettings, GroupController
 from balancer.autoscaling.errors import NotYetError

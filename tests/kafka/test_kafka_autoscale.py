@@ -12,8 +12,9 @@ import pytest
 from command_line import invoke
 from confluent_kafka import Consumer
 from consumer_groups import AutoscaleRun, Load
-from kafka_cases import alive, wait_for
+from kafka_cases import alive
 from real_kafka import KafkaCluster
+from waiting import wait_for
 
 from cluster_model.kafka import admin_client
 

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ import yaml
 from kafka_cases import create_topic, steady_load
 from prometheus import program, prometheus
 from real_kafka import KafkaCluster, free_ports
+from waiting import wait_for
 
 from cluster_model.kafka import admin_client
 
@@ -125,15 +125,6 @@ def configured(folder: Path, listen: str) -> Path:
     return folder / "prometheus.yaml"
 
 
-def wait_for(condition: Callable[[], Any], *what: Callable[[], object]) -> Any:
-    end = time.monotonic() + TIMEOUT
-    while not (found := condition()):
-        said = [one() for one in what]
-        assert time.monotonic() < end, said
-        time.sleep(0.5)
-    return found
-
-
 def test_every_panel_of_the_dashboard_shows_data(owned_kafka: KafkaCluster, tmp_path: Path) -> None:
     kafka = owned_kafka
     own, theirs = free_ports(2)
@@ -151,19 +142,23 @@ def test_every_panel_of_the_dashboard_shows_data(owned_kafka: KafkaCluster, tmp_
         measured = ends.enter_context(prometheus(configuration, theirs))
         client = ends.enter_context(httpx.Client(base_url=f"http://{listen}/api/v1", timeout=60))
 
+        def printed() -> list[str]:
+            return [one() for one in said]
+
         def open_proposals() -> list[Any]:
+            printed()  # both run
             try:
                 found = client.get("/proposals").json()
             except httpx.TransportError:
                 return []
             return [p for p in found if p["state"] == "open"]
 
-        kept = wait_for(open_proposals, *said)[0]
-        wait_for(lambda: client.get("/state").json()["acting"], *said)
-        wait_for(lambda: measured.query('counterpoise_proposals{state="open"}'), *said)
+        kept = wait_for(open_proposals, printed)[0]
+        wait_for(lambda: client.get("/state").json()["acting"], printed)
+        wait_for(lambda: measured.query('counterpoise_proposals{state="open"}'), printed)
         path = f"/proposals/{kept['id']}"
         client.post(f"{path}/approve", json={"digest": kept["digest"]}).raise_for_status()
-        wait_for(lambda: client.get(path).json()["state"] == "executed", *said)
+        wait_for(lambda: client.get(path).json()["state"] == "executed", printed)
 
         def empty() -> set[str]:
             # an execution shows its bytes only while it runs
@@ -174,7 +169,7 @@ def test_every_panel_of_the_dashboard_shows_data(owned_kafka: KafkaCluster, tmp_
                 and not (re.fullmatch(r"\w+", e) and measured.query(f"last_over_time({e}[10m])"))
             }
 
-        wait_for(lambda: not empty(), empty, *said)
+        wait_for(lambda: not empty(), lambda: (empty(), printed()))
         groups = measured.get("rules")["groups"]
         rules = [rule for group in groups for rule in group["rules"]]
         assert rules

@@ -21,6 +21,7 @@ import yaml
 from command_line import invoke
 from kafka_cases import create_filled, create_topic
 from real_kafka import KafkaCluster
+from waiting import wait_for
 
 from balancer.controller import Election
 from cluster_model import BrokerState, Snapshot
@@ -87,19 +88,9 @@ class Running:
 
 
 def _until(met: Callable[[], Any], *logs: Path) -> None:
-    deadline = time.monotonic() + TIMEOUT
-
-    def is_met() -> bool:
-        try:
-            return bool(met())
-        except KafkaSourceError:
-            # Who has just died may be asked still.
-            return False
-
-    while not is_met():
-        reported = "\n".join(log.read_text()[-3000:] for log in logs)
-        assert time.monotonic() < deadline, reported
-        time.sleep(0.2)
+    # Who has just died may be asked still.
+    unless = (KafkaSourceError,)
+    wait_for(met, lambda: "\n".join(log.read_text()[-3000:] for log in logs), unless=unless)
 
 
 @pytest.fixture(scope="module")

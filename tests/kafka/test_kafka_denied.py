@@ -11,13 +11,9 @@ import numpy as np
 import pytest
 from command_line import invoke
 from confluent_kafka import Producer
-from kafka_cases import (
-    account,
-    eventually,
-    grant,
-    wait_for,
-)
+from kafka_cases import account, grant
 from kafka_plans import move, plan_of
+from waiting import wait_for
 
 from balancer import PlanDocument
 from balancer.autoscaling.assigned import (
@@ -353,4 +349,4 @@ def test_the_documented_rights_suffice_for_the_control_topic(
         return found == {"a": []}
 
     # brokers learn of ACLs late
-    eventually(heard, "the consumer is heard", unless=(AutoscalingError,))
+    wait_for(heard, "the consumer is heard", unless=(AutoscalingError,))

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 from command_line import invoke
-from kafka_cases import create_topic, delete_topic, eventually, executor, filled_topic, throttles
+from kafka_cases import create_topic, delete_topic, executor, filled_topic, throttles
 from kafka_plans import plan_of
 from real_kafka import KafkaCluster
+from waiting import wait_for
 
 from balancer import Action, Balancer, Operation, PlanDocument
 from balancer.execution import Executor, Limits, Progress
@@ -83,9 +84,7 @@ def moving(kafka: Kafka, topic: str, command: list[str]) -> Iterator[subprocess.
     """A process that executes, once it moves something of the topic."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
-        eventually(
-            lambda: any(p.moving for p in kafka.view([topic]).partitions.values()), "it moves"
-        )
+        wait_for(lambda: any(p.moving for p in kafka.view([topic]).partitions.values()), "it moves")
         yield process
     finally:
         process.kill()

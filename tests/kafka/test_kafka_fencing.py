@@ -7,17 +7,18 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import kafka_cases
 import pytest
 import yaml
 from kafka_cases import clear, filled_topic, throttles
 from kafka_plans import move, plan_of
 from real_kafka import KafkaCluster
+from waiting import wait_for
 
 from balancer.controller import Election
 from balancer.execution.cluster import ConfigResource, Kafka, Key
@@ -117,8 +118,7 @@ def await_move(process: subprocess.Popen[str], kafka: Kafka, topic: str) -> None
     eventually(begun, "it moves")
 
 
-def eventually(true: Callable[[], Any], what: str) -> None:
-    kafka_cases.eventually(true, what, unless=(KafkaSourceError,))
+eventually = partial(wait_for, unless=(KafkaSourceError,))
 
 
 @pytest.fixture

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from confluent_kafka import Producer
 from real_kafka import KafkaCluster
+from waiting import wait_for
 
-from cluster_model.follow import Follower, follow_kafka
+from cluster_model.follow import follow_kafka
 from cluster_model.kafka import admin_client, read_cluster
 from cluster_model.snapshot import BrokerState, Snapshot
 from metrics_reporter import Record, encode
@@ -27,10 +28,7 @@ def create(kafka: KafkaCluster, topic: str, replicas: Sequence[Sequence[int]]) -
 def delete(kafka: KafkaCluster, topic: str) -> None:
     with admin_client(kafka.bootstrap) as ask:
         ask(lambda admin: admin.delete_topics([topic]))
-        end = time.monotonic() + 30
-        while topic in ask(lambda admin: admin.list_topics()):
-            assert time.monotonic() < end
-            time.sleep(0.1)
+        wait_for(lambda: topic not in ask(lambda admin: admin.list_topics()))
 
 
 def report(kafka: KafkaCluster, topic: str, records: Sequence[Record]) -> None:
@@ -50,14 +48,6 @@ def leader(cluster: Snapshot, topic: str, partition: int) -> int:
     p = int(np.flatnonzero(of_topic & (cluster.partition_number == partition))[0])
     replica = cluster.replica_offset[p] + cluster.leader[p]
     return int(cluster.broker_ids[cluster.replica_broker[replica]])
-
-
-def until(true: Callable[[], bool], follower: Follower, seconds: float = 120.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        state = (follower.model.counters, follower.problems, follower.model.metadata.leader)
-        assert time.monotonic() < end, state
-        time.sleep(0.05)
 
 
 def test_topics_and_brokers_come_and_go(kafka_cluster: KafkaCluster) -> None:
@@ -85,7 +75,11 @@ def test_topics_and_brokers_come_and_go(kafka_cluster: KafkaCluster) -> None:
     )
     with follower:
         model = follower.model
-        until(lambda: model.counters["added"] == 5, follower)
+
+        def about() -> object:
+            return model.counters, follower.problems, model.metadata.leader
+
+        wait_for(lambda: model.counters["added"] == 5, about)
         # What is older than the windows was not even read.
         assert sum(model.counters.values()) == 5
 
@@ -93,19 +87,19 @@ def test_topics_and_brokers_come_and_go(kafka_cluster: KafkaCluster) -> None:
         create(kafka, "followed-metrics", [[1, 0]])
         first = leader(model.metadata, "followed", 0)
         report(kafka, "followed-metrics", reported(10, 13, first))
-        until(lambda: model.counters["added"] == 8, follower)
+        wait_for(lambda: model.counters["added"] == 8, about)
 
         delete(kafka, "followed")
-        until(lambda: "followed" not in model.metadata.topics, follower)
+        wait_for(lambda: "followed" not in model.metadata.topics, about)
         create(kafka, "followed", [[0, 1], [1, 0], [2, 0]])
-        until(lambda: partitions(model.metadata, "followed") == 3, follower)
+        wait_for(lambda: partitions(model.metadata, "followed") == 3, about)
 
         with kafka.stopped(2):
-            until(lambda: model.metadata.broker_state[2] == BrokerState.DEAD, follower)
+            wait_for(lambda: model.metadata.broker_state[2] == BrokerState.DEAD, about)
             before = model.counters["added"]
             second = leader(model.metadata, "followed", 1)
             report(kafka, "followed-metrics", reported(200, 210, second, partition=1))
-            until(lambda: model.counters["added"] == before + 10, follower)
-        until(lambda: model.metadata.broker_state[2] == BrokerState.ALIVE, follower)
-        until(lambda: follower.problems == (), follower)
+            wait_for(lambda: model.counters["added"] == before + 10, about)
+        wait_for(lambda: model.metadata.broker_state[2] == BrokerState.ALIVE, about)
+        wait_for(lambda: follower.problems == (), about)
     assert not any(thread.is_alive() for thread in follower._threads)

@@ -13,16 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import invoke
-from kafka_cases import (
-    account,
-    create_topic,
-    delete_topic,
-    eventually,
-    grant,
-    produce,
-)
+from kafka_cases import account, create_topic, delete_topic, grant, produce
 from real_kafka import CLUSTER_ID, KafkaCluster
 from typer.testing import Result
+from waiting import wait_for
 
 from balancer import Balancer, Operation
 from balancer.execution import ExecutionError, Executor
@@ -161,8 +155,8 @@ def test_a_reassignment_under_way_is_seen_as_it_ends_and_left_alone(
 
     # a broker learns of it a little later than the controller
     expected = dict(zip(moving, ([0, 1, 2], [1, 2]), strict=True))
-    eventually(lambda: listed() == expected, "reassigning")
-    eventually(lambda: np.count_nonzero(read(kafka_cluster).reassigning) == 2, "seen")
+    wait_for(lambda: listed() == expected, "reassigning")
+    wait_for(lambda: np.count_nonzero(read(kafka_cluster).reassigning) == 2, "seen")
     s = read(kafka_cluster)
     assert [replicas(s, topic, 0) for topic in moving] == [[2, 1], [2]]
     rows = [row(s, topic, 0) for topic in moving]
@@ -201,7 +195,7 @@ def test_a_cordoned_log_directory_is_given_nothing(
     kafka_cluster: KafkaCluster, ask: Ask, cordoned: str
 ) -> None:
     create_topic(ask, "cordon", {n: [0, 1] for n in range(20)})
-    eventually(lambda: len(read(kafka_cluster).disk_cordoned) > 0, "cordoned")
+    wait_for(lambda: len(read(kafka_cluster).disk_cordoned) > 0, "cordoned")
     s = read(kafka_cluster)
     shut = [s.disk_path[d] for d in np.flatnonzero(s.disk_cordoned)]
     assert shut == [cordoned]
@@ -290,7 +284,7 @@ def test_the_documented_rights_suffice(guarded: str, who: str, tmp_path: Path) -
             )
             assert plan.summary.replicas_added == 2
             plan.save(tmp_path / "plan.json")
-    eventually(lambda: _sees_all(guarded, who), "granted")
+    wait_for(lambda: _sees_all(guarded, who), "granted")
     config = tmp_path / "client.properties"
     config.write_text("".join(f"{k}={v}\n" for k, v in account(who).items()))
     options = ["--bootstrap-server", guarded, "--command-config", config]
@@ -315,7 +309,7 @@ def _sees_all(kafka: str, who: str) -> bool:
 
 
 def test_a_reader_with_the_documented_rights_sees_all(guarded: str) -> None:
-    eventually(lambda: _sees_all(guarded, "reader"), "granted")
+    wait_for(lambda: _sees_all(guarded, "reader"), "granted")
     s = read(guarded, client_properties=account("reader"))
     whole = read(guarded, client_properties=account("admin"))
     assert s.topics == whole.topics

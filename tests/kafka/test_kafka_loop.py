@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from kafka_cases import LIMIT
 from real_kafka import KafkaCluster
+from waiting import LIMIT
 
 from balancer import Balancer
 from balancer.execution import Executor, Limits

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import pytest
 from consumer_groups import AutoscaleRun, Load, Written, living, margin
-from kafka_cases import python_environment, wait_for
+from kafka_cases import python_environment
 from real_kafka import KafkaCluster
+from waiting import wait_for
 
 from balancer.autoscaling.packed import packed_consumer
 from cluster_model.kafka import admin_client

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 import uuid
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import yaml
 from chromium import Tab, tab
 from kafka_cases import create_filled
 from real_kafka import KafkaCluster
+from waiting import wait_for
 
 from cluster_model.kafka import read_cluster
 
@@ -32,11 +32,12 @@ PARTITIONS = 12
 
 
 def _address(process: subprocess.Popen[bytes], log: Path) -> str:
-    deadline = time.monotonic() + 180
-    while (found := re.search(r"serving (https?://[^\s/]+)", log.read_text())) is None:
+    def served() -> re.Match[str] | None:
         assert process.poll() is None, log.read_text()
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.1)
+        return re.search(r"serving (https?://[^\s/]+)", log.read_text())
+
+    found = wait_for(served, log.read_text)
+    assert found is not None
     return found[1]
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 from command_line import invoke
-from kafka_cases import create_topic, eventually, produce
+from kafka_cases import create_topic, produce
 from real_kafka import LEADER_ELECTION, REASSIGN_PARTITIONS, KafkaCluster
 from typer.testing import Result
+from waiting import wait_for
 
 from balancer import Balancer, Operation, PlanDocument, load_plan
 from balancer.verification.checker import check_plan
@@ -77,7 +78,7 @@ def carry_out(kafka: KafkaCluster, moves: Path, leaders: Path) -> None:
     assert "Successfully started partition reassignments" in reassign("--execute")
     with admin_client(kafka.bootstrap) as ask:
         under_way = partial(ask, lambda admin: admin.list_partition_reassignments())
-        eventually(lambda: not under_way(), "plan carried out")
+        wait_for(lambda: not under_way(), "plan carried out")
     said = reassign("--verify")
     for p in asked:
         assert f"Reassignment of partition {p['topic']}-{p['partition']} is completed" in said
@@ -129,7 +130,7 @@ def test_a_plan_for_a_real_kafka_is_carried_out_by_its_tools(
         assert len({skewed.racks[b] for b in held}) == len(held)
 
     carry_out(skewed, moves, leaders)
-    eventually(
+    wait_for(
         lambda: replicas(read(skewed)) == replicas(requested), "the cluster is as the plan says"
     )
     assert log_dirs(read(skewed)) == log_dirs(requested)
@@ -174,7 +175,7 @@ def test_a_broker_is_demoted_and_emptied(skewed: KafkaCluster, tmp_path: Path) -
         )  # fmt: skip
         requested = expected(operation, before)
         carry_out(skewed, moves, leaders)
-        eventually(partial(placed, requested), f"{option} done")
+        wait_for(partial(placed, requested), f"{option} done")
         after = replicas(read(skewed)).values()
         assert all(leader != 0 for _, leader in after)
     assert all(0 not in held for held, _ in after)

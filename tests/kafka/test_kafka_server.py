@@ -16,8 +16,9 @@ import httpx
 import pytest
 import yaml
 from kafka import TopicPartition
-from kafka_cases import LIMIT, create_filled, wait_for
+from kafka_cases import create_filled
 from real_kafka import KafkaCluster
+from waiting import LIMIT, wait_for
 
 from cluster_model import Snapshot
 from cluster_model.kafka import admin_client, read_cluster

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from kafka_cases import account, commit, create_topic, eventually, produce
+from kafka_cases import account, commit, create_topic, produce
 from real_kafka import LEADER_ELECTION, REASSIGN_PARTITIONS, KafkaCluster
+from waiting import wait_for
 
 from cluster_model import BrokerState, InputError, Snapshot, load_snapshot, save_snapshot
 from cluster_model.capacities import Capacities, CapacityError, load_capacities
@@ -181,7 +182,7 @@ def test_kafkas_own_tools_carry_out_a_reassignment_and_an_election(
         )
 
     assert "Successfully started partition reassignments" in reassign("--execute")
-    eventually(lambda: "is still in progress" not in reassign("--verify"), "plan carried out")
+    wait_for(lambda: "is still in progress" not in reassign("--verify"), "plan carried out")
     assert "Reassignment of partition moving-0 is completed" in reassign("--verify")
 
     s = snapshot(kafka_cluster)
@@ -192,7 +193,7 @@ def test_kafkas_own_tools_carry_out_a_reassignment_and_an_election(
     kafka_cluster.run_tool(
         LEADER_ELECTION, "--election-type", "preferred", "--path-to-json-file", election
     )
-    eventually(lambda: leader_of(snapshot(kafka_cluster), "moving", 1) == 2, "leader elected")
+    wait_for(lambda: leader_of(snapshot(kafka_cluster), "moving", 1) == 2, "leader elected")
 
 
 def test_a_stopped_broker_is_dead_and_keeps_its_replicas(
@@ -203,15 +204,15 @@ def test_a_stopped_broker_is_dead_and_keeps_its_replicas(
 
     alive, dead = BrokerState.ALIVE, BrokerState.DEAD
     with kafka_cluster.stopped(2):
-        eventually(lambda: states() == [alive, alive, dead], "broker 2 dead")
+        wait_for(lambda: states() == [alive, alive, dead], "broker 2 dead")
         s = snapshot(kafka_cluster)
         assert s.racks[s.broker_rack[2]] == "rack-c"
         assert replicas_of(s, orders, 0) == [0, 2, 1]
         assert sorted(log_dirs_of(s, orders, 0)) == [0, 1]
         assert leader_of(s, "lone", 0) is None
         assert not (s.disk_broker == 2).any()
-    eventually(lambda: states() == [alive] * 3, "broker 2 alive")
-    eventually(lambda: leader_of(snapshot(kafka_cluster), "lone", 0) == 2, "lone has its leader")
+    wait_for(lambda: states() == [alive] * 3, "broker 2 alive")
+    wait_for(lambda: leader_of(snapshot(kafka_cluster), "lone", 0) == 2, "lone has its leader")
 
 
 def test_client_properties_reach_the_client(guarded: str) -> None:
@@ -233,7 +234,7 @@ def test_a_log_directory_that_fails_makes_bad_disks(kafka_cluster: KafkaCluster)
         with admin_client(kafka_cluster.bootstrap) as ask:
             for name in names:
                 create_topic(ask, name, {0: [2]}, must=False)
-        eventually(bad, "log directory seen to fail")
+        wait_for(bad, "log directory seen to fail")
         s = snapshot(kafka_cluster)
         assert {p for p, alive in zip(s.disk_path, s.disk_alive, strict=True) if not alive} == {
             kafka_cluster.log_dirs[2][1]

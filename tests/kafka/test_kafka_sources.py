@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from kafka_cases import LIMIT, commit
+from kafka_cases import commit
 from real_kafka import KafkaCluster
+from waiting import LIMIT
 
 from cluster_model import Snapshot
 from cluster_model.kafka import admin_client, read_cluster

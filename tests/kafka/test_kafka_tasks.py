@@ -16,10 +16,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
-from kafka_cases import eventually
 from real_kafka import KafkaCluster
+from waiting import wait_for
 
 from balancer.assignment.group import GroupConfigs, GroupError, Host, Record, State
 from balancer.assignment.group.messages import MemberTasks
@@ -116,29 +117,27 @@ class Application:
 
     def await_balance(self, *numbers: int) -> None:
         """Wait until these members share the tasks evenly, and each task has a standby."""
-        deadline = time.monotonic() + 180
-        while time.monotonic() < deadline:
-            found = [self.members[n].assigned() for n in numbers]
-            each = PARTITIONS // len(numbers)
-            standbys = each if len(numbers) > 1 else 0
-            if len({None if f is None else f[0] for f in found}) == 1 and all(
-                f is not None and f[1:] == (each, standbys) for f in found
-            ):
-                return
+        each = PARTITIONS // len(numbers)
+        standbys = each if len(numbers) > 1 else 0
+
+        def even() -> bool:
             for n in numbers:
                 assert self.members[n].process.poll() is None, self.members[n].said()
-            time.sleep(0.1)
-        pytest.fail(self._said())
+            found = [self.members[n].assigned() for n in numbers]
+            generations = {None if f is None else f[0] for f in found}
+            shares = all(f is not None and f[1:] == (each, standbys) for f in found)
+            return len(generations) == 1 and shares
+
+        wait_for(even, self._said)
 
     def _await_lines(self) -> None:
         """Wait until each partition has lines: before it writes, the load cannot be stopped."""
-        deadline = time.monotonic() + 180
-        while True:
+
+        def written() -> bool:
             ends = Topics(self._servers).ends(self._topic, range(PARTITIONS), 10)
-            if ends is not None and all(ends.values()):
-                return
-            assert time.monotonic() < deadline, self.load.said()
-            time.sleep(0.1)
+            return ends is not None and all(ends.values())
+
+        wait_for(written, self.load.said)
 
     def finish(self) -> list[PartitionCheck]:
         """End the load, and check that everything counts once."""
@@ -185,7 +184,7 @@ def test_members_come_go_die_and_hang_and_every_line_counts_once(
     application.start(1)
     application.await_balance(1)
     # It has read what was there before it.
-    assert wait_until_some_processed(application)
+    wait_until_some_processed(application)
     step("two members")
     application.start(2)
     application.await_balance(1, 2)
@@ -231,14 +230,12 @@ def test_members_come_go_die_and_hang_and_every_line_counts_once(
     }
 
 
-def wait_until_some_processed(application: Application) -> bool:
-    deadline = time.monotonic() + 180
-    while time.monotonic() < deadline:
+def wait_until_some_processed(application: Application) -> None:
+    def processed() -> bool:
         checks = check(application.configs)
-        if len(checks) == PARTITIONS and all(c.records - c.processed < 100 for c in checks):
-            return True
-        time.sleep(0.2)
-    return False
+        return len(checks) == PARTITIONS and all(c.records - c.processed < 100 for c in checks)
+
+    wait_for(processed)
 
 
 @pytest.mark.soak
@@ -357,13 +354,11 @@ def test_a_member_that_has_left_commits_nothing_even_if_nobody_has_its_tasks(
 
     group = application.configs.application_id
     admin = AdminClient({"bootstrap.servers": application.configs.bootstrap_servers})
-    deadline = time.monotonic() + 180
-    while True:
-        found = admin.describe_consumer_groups([group])[group].result(10)
-        if found.state == ConsumerGroupState.EMPTY:
-            break
-        assert time.monotonic() < deadline, found.state
-        time.sleep(0.1)
+
+    def state() -> Any:
+        return admin.describe_consumer_groups([group])[group].result(10).state
+
+    wait_for(lambda: state() == ConsumerGroupState.EMPTY, state)
     stuck.go_on()
     assert [c.processed for c in check(application.configs)] == [0] * PARTITIONS
     application.start(1)
@@ -386,10 +381,10 @@ def test_a_broker_that_is_away_for_a_while_costs_no_count(
     def known() -> bool:
         return topics.ends(changelog, range(PARTITIONS), 2) is not None
 
-    eventually(lambda: not known(), "a partition without its leader")
+    wait_for(lambda: not known(), "a partition without its leader")
     kafka_cluster.restart(1)
     # Also a client that has known the leaders from before: without the ends no task moves.
-    eventually(known, "the leaders are back")
+    wait_for(known, "the leaders are back")
     application.await_balance(1, 2)
     application.finish()
 
@@ -412,10 +407,8 @@ def test_the_word_count_of_the_guide_runs(kafka_cluster: KafkaCluster, tmp_path:
         for n, command in enumerate(runs):
             members.append(Member(command, tmp_path / f"member-{n}.log", tmp_path))
             ends.callback(members[-1].end)
-            deadline = time.monotonic() + 180
-            while not re.search(r": processes from", members[-1].said()):
-                assert time.monotonic() < deadline, members[-1].said()
-                time.sleep(0.1)
+            said = members[-1].said
+            wait_for(lambda said=said: ": processes from" in said(), said)  # type: ignore[misc]
         writer.stop()
         done = Member(check_, tmp_path / "check.log", tmp_path)
         ends.callback(done.end)

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from kafka_cases import steady_load, wait_for
+from kafka_cases import steady_load
 from real_kafka import KafkaCluster
+from waiting import wait_for
 
 from balancer.execution.cluster import ConfigResource, Kafka
 from balancer.execution.throttle import FOLLOWER_RATE, LEADER_RATE

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import kafka_plans
 import pytest
-from kafka_cases import Assignment, create_filled, delete_topic, eventually, executor, throttles
+from kafka_cases import Assignment, create_filled, delete_topic, executor, throttles
 from kafka_plans import move
 from real_kafka import KafkaCluster
+from waiting import wait_for
 
 from balancer import PlanDocument
 from balancer.execution import Progress
@@ -143,11 +144,9 @@ def test_in_a_dead_end_a_signal_ends_the_command(
     options = (plan, "--journal", journal, "--yes", "--throttle", "300kB/s")
     try:
         with started(kafka_cluster, *options, "--broker-grace", 600) as process:
-            eventually(lambda: kafka.view([single]).partitions[Key(single, 0)].moving, "it moves")
+            wait_for(lambda: kafka.view([single]).partitions[Key(single, 0)].moving, "it moves")
             kafka_cluster.kill(1)
-            eventually(
-                lambda: kafka.view([single]).partitions[Key(single, 0)].leader is None, "dead"
-            )
+            wait_for(lambda: kafka.view([single]).partitions[Key(single, 0)].leader is None, "dead")
             process.send_signal(signal.SIGTERM)
             reported = ended(process)
         assert process.returncode == 1
@@ -155,7 +154,7 @@ def test_in_a_dead_end_a_signal_ends_the_command(
         assert "stopped: " in reported
         with admin_client(kafka_cluster.bootstrap, timeout=30) as ask:
             delete_topic(ask, single)
-        eventually(lambda: not kafka.view([single]).partitions, "deleted")
+        wait_for(lambda: not kafka.view([single]).partitions, "deleted")
     finally:
         kafka_cluster.restart(1)
     executor(kafka_cluster, tmp_path).recover()
@@ -247,7 +246,7 @@ def test_a_signal_ends_an_execution_whose_kafka_falls_silent(
     plan.write_text(plan_of((topic, 0, 1, 2)).model_dump_json())
     options = (plan, "--journal", journal, "--yes", "--throttle", "300kB/s", "--timeout", 120)
     with started(kafka_cluster, *options) as process:
-        eventually(lambda: kafka.view([topic]).partitions[Key(topic, 0)].moving, "it moves")
+        wait_for(lambda: kafka.view([topic]).partitions[Key(topic, 0)].moving, "it moves")
         with kafka_cluster.frozen():
             # It asks Kafka every two seconds; the test holds whenever the signal arrives.
             time.sleep(2.5)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from server_cases import Served, ended, planned, served
+from waiting import wait_for
 
 from balancer.server.app import description
 
@@ -32,14 +32,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         found.client() as client,
     ):
         yield client
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
-    return found
 
 
 def test_what_is_approved_is_executed(running: tuple[Served, httpx.Client], tmp_path: Path) -> None:

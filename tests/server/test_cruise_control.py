@@ -6,8 +6,7 @@ import hashlib
 import json
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +16,7 @@ import httpx
 import pytest
 from cruisecontrolclient.client import cccli
 from server_cases import Served, served
+from waiting import wait_for
 
 from balancer.server.access import Actor
 from balancer.server.cruise_control import router
@@ -58,14 +58,6 @@ def cccli_prints(
     capsys.readouterr()
     cccli.main()
     return capsys.readouterr().out
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
-    return found
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import hashlib
 import json
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -17,6 +16,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from server_cases import Served, after, served
+from waiting import wait_for
 
 from balancer.inspection.load import ClusterLoad
 from balancer.server import server, service
@@ -73,14 +73,6 @@ def planning_held(found: Served) -> Iterator[None]:
         yield
     finally:
         may_end.set()
-
-
-def until(condition: Any, seconds: float = 120.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
-    return found
 
 
 def test_a_client_cannot_fill_the_queue_of_plans(tmp_path: Path) -> None:
@@ -232,7 +224,7 @@ def test_a_failing_progress_thread_goes_on_and_says_so(
         found.service.execution = sometimes  # type: ignore[method-assign]
         with client.stream("GET", "/api/v1/events") as stream:
             lines = stream.iter_lines()
-            ready = until(
+            ready = wait_for(
                 lambda: (
                     (r := httpx.get(f"{found.server.url}/health/ready").json()).get("failing") and r
                 )
@@ -252,7 +244,7 @@ def test_a_failing_progress_thread_goes_on_and_says_so(
             broken.clear()
             assert any("event: execution" in x for x in lines)
         found.service.execution = execution  # type: ignore[method-assign]
-        until(lambda: "failing" not in httpx.get(f"{found.server.url}/health/ready").json())
+        wait_for(lambda: "failing" not in httpx.get(f"{found.server.url}/health/ready").json())
 
 
 def test_the_list_of_brokers_is_made_once_for_a_look(
@@ -319,11 +311,11 @@ def test_more_connections_than_are_served_do_not_take_all_files(tmp_path: Path) 
         sockets = [opened.enter_context(socket.create_connection(place)) for _ in range(130)]
         for each in sockets:
             each.setblocking(False)
-        until(lambda: sum(map(_is_open, sockets)) <= 105)
+        wait_for(lambda: sum(map(_is_open, sockets)) <= 105)
         for each in sockets:
             each.close()
         with found.client() as client:
-            until(lambda: _status(client) == 200)
+            wait_for(lambda: _status(client) == 200)
 
 
 def test_one_address_does_not_take_all_connections(
@@ -341,7 +333,7 @@ def test_one_address_does_not_take_all_connections(
             return opened.enter_context(made)
 
         idle = [connect("127.0.0.2") for _ in range(50)]
-        until(lambda: sum(map(_is_open, idle)) <= 20)
+        wait_for(lambda: sum(map(_is_open, idle)) <= 20)
         assert caplog.text.count("connections from 127.0.0.2 are closed") == 1
         with found.client() as client:
             assert client.get("/health/live").status_code == 200

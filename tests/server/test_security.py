@@ -23,6 +23,7 @@ from typing import Any
 import httpx
 import pytest
 from server_cases import Served, served
+from waiting import wait_for
 
 from balancer.server import ServerSettings, access
 from balancer.server.access import Actor, hash_password
@@ -636,7 +637,7 @@ def test_a_follower_that_never_reads_is_let_go(tmp_path: Path) -> None:
             connection.connect((host, int(port)))
             connection.sendall(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
             deaf.append(connection)
-        until(lambda: found.server.events.followers == 2)
+        wait_for(lambda: found.server.events.followers == 2)
         assert httpx.get(f"{found.server.url}/api/v1/events").status_code == 503
 
         def publish() -> bool:
@@ -644,18 +645,11 @@ def test_a_follower_that_never_reads_is_let_go(tmp_path: Path) -> None:
                 found.server.events.publish("test", "x" * 200_000)
             return found.server.events.followers == 0
 
-        until(publish)
+        wait_for(publish)
         for connection in deaf:
             connection.close()
         with found.client() as client, client.stream("GET", "/api/v1/events") as stream:
             assert stream.status_code == 200
-
-
-def until(condition: Any, seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def test_a_stream_that_never_starts_is_forgotten() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import socket
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 from server_cases import Served, planned, served
+from waiting import wait_for
 
 READS = [
     "state",
@@ -94,7 +94,7 @@ def test_mixed_requests_while_an_execution_runs(tmp_path: Path, requests: int) -
         path = f"/api/v1/proposals/{job['proposal']}"
         digest = client.get(path).json()["digest"]
         client.post(f"{path}/approve", json={"digest": digest})
-        until(lambda: client.get("/api/v1/execution").json() is not None)
+        wait_for(lambda: client.get("/api/v1/execution").json() is not None)
         deaf = [follower(found) for _ in range(20)]
         Clients(found, requests // 4, 0)
         rounds, threads = found.controller.state()["rounds"], threading.active_count()
@@ -112,7 +112,7 @@ def test_mixed_requests_while_an_execution_runs(tmp_path: Path, requests: int) -
         assert not [d for d in found.controller.decisions if d.kind == "error"]
         assert found.controller.work is not None
         found.executor.may_end.set()
-        until(lambda: client.get(path).json()["state"] == "executed")
+        wait_for(lambda: client.get(path).json()["state"] == "executed")
         for connection in deaf:
             connection.close()
 
@@ -123,10 +123,3 @@ def follower(found: Served) -> socket.socket:
     connection = socket.create_connection((host, int(port)))
     connection.sendall(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
     return connection
-
-
-def until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
