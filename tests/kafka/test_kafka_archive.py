@@ -197,6 +197,15 @@ def ended(said: str, topic: str, archive: Path) -> bool:
     return "".join(said.split()).endswith(f"messagesof{topic}archivedto{archive}")
 
 
+def test_the_command_archives_every_message_once(
+    kafka_cluster: KafkaCluster, topic: str, tmp_path: Path
+) -> None:
+    sent, archive = produce(kafka_cluster, topic, 0, 1000), tmp_path / "archive"
+    words = going_on(kafka_cluster, topic, archive)
+    assert ended(check(kafka_cluster, topic, archive, sent, *words), topic, archive)
+
+
+@pytest.mark.soak
 def test_what_was_killed_within_a_batch_loses_nothing_and_repeats_nothing(
     kafka_cluster: KafkaCluster, topic: str, tmp_path: Path
 ) -> None:

@@ -163,6 +163,7 @@ def test_a_skewed_load_is_followed_from_one_to_six_and_back_with_kills(
     assert max(written.waited_before(killed)) < seconds
 
 
+@pytest.mark.soak
 def test_what_is_not_stated_is_measured_and_each_event_is_read_by_one_whatever_is_killed(
     load: Load, start: Callable[..., AutoscaleRun], command: list[str], folder: Path
 ) -> None:

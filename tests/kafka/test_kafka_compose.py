@@ -125,6 +125,7 @@ def configured(folder: Path, listen: str) -> Path:
     return folder / "prometheus.yaml"
 
 
+@pytest.mark.soak
 def test_every_panel_of_the_dashboard_shows_data(owned_kafka: KafkaCluster, tmp_path: Path) -> None:
     kafka = owned_kafka
     own, theirs = free_ports(2)

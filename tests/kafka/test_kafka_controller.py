@@ -111,6 +111,7 @@ def _replicas(cluster: KafkaCluster) -> dict[int, int]:
     return held
 
 
+@pytest.mark.soak
 def test_unattended_it_balances_drains_and_heals_and_another_takes_over(
     cluster: KafkaCluster, tmp_path: Path
 ) -> None:

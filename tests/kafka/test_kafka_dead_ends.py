@@ -119,6 +119,7 @@ def test_only_copies_on_a_dead_broker_are_set_aside_and_the_rest_healed_and_bala
             running.process.wait()
 
 
+@pytest.mark.soak
 def test_sigterm_ends_it_while_an_execution_goes_on_and_brokers_are_away(
     cluster: KafkaCluster, tmp_path: Path
 ) -> None:

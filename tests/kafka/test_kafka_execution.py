@@ -256,6 +256,7 @@ def test_ctrl_c_stops_it_in_good_order(
     assert executor(kafka_cluster, tmp_path).recover() is None
 
 
+@pytest.mark.soak
 def test_a_broker_killed_costs_its_moves_and_no_more(
     kafka_cluster: KafkaCluster, kafka: Kafka, topic: str, tmp_path: Path
 ) -> None:
@@ -290,6 +291,7 @@ def test_a_broker_killed_costs_its_moves_and_no_more(
     assert in_sync(kafka, topic)
 
 
+@pytest.mark.soak
 def test_the_broker_that_is_asked_is_killed_and_another_answers(
     kafka_cluster: KafkaCluster, kafka: Kafka, topic: str, tmp_path: Path
 ) -> None:

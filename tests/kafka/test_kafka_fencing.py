@@ -500,6 +500,7 @@ def test_a_client_whose_sends_cannot_be_checked_is_refused(
     Kafka(cluster.bootstrap).close()
 
 
+@pytest.mark.soak
 def test_the_vote_outlives_every_broker_in_turn(cluster: KafkaCluster, kafka: Kafka) -> None:
     """The partition's leader and the group's coordinator die; two never act."""
     options: dict[str, Any] = {"group": f"vote-{uuid.uuid4().hex[:8]}", "session": 6.0}

@@ -233,6 +233,7 @@ def test_an_exporter_tells_of_brokers_too(world: World) -> None:
     assert (s.broker_load()[:, s.resource("cpu")] > 0).all()
 
 
+@pytest.mark.soak
 def test_a_restart_is_seen_and_costs_one_report(kafka: KafkaCluster, world: World) -> None:
     source = PrometheusSource({1: kafka.exporters[1]}, timeout=60)
     reports = iter(source)

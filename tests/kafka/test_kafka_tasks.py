@@ -173,6 +173,7 @@ def application(kafka_cluster: KafkaCluster, tmp_path: Path) -> Iterator[Applica
         yield Application(kafka_cluster, uuid.uuid4().hex[:8], tmp_path, ends)
 
 
+@pytest.mark.soak
 def test_members_come_go_die_and_hang_and_every_line_counts_once(
     application: Application, capsys: pytest.CaptureFixture[str]
 ) -> None:

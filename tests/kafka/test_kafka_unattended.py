@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from kafka_cases import steady_load
 from real_kafka import KafkaCluster
@@ -60,6 +61,7 @@ def counterpoise(log: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
             process.wait()
 
 
+@pytest.mark.soak
 def test_a_load_is_spread_by_nothing_but_the_two_commands(
     owned_kafka: KafkaCluster, tmp_path: Path
 ) -> None:
