@@ -114,7 +114,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by what they need; among workers, groups come first, then modules that take long.
+    """Mark tests by what they need; groups come first, then modules that take long.
 
     These are the modules with the most tests marked as slow. Of what is left at the end, when
     another worker may have nothing to do, every module is short.
@@ -122,9 +122,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for fixture in MARKERS.keys() & set(getattr(item, "fixturenames", ())):
             item.add_marker(MARKERS[fixture])
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        slow = Counter(item.path for item in items if _takes_long(item))
-        items.sort(key=lambda item: (ORDER.index(_group(item.nodeid)), -slow[item.path]))
+    slow = Counter(item.path for item in items if _takes_long(item))
+    items.sort(key=lambda item: (ORDER.index(_group(item.nodeid)), -slow[item.path]))
 
 
 def _takes_long(item: pytest.Item) -> bool:

@@ -53,14 +53,6 @@ def start_kafka(
             cluster.close()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run one group after the other, also where one process has both."""
-    places = [n for n, item in enumerate(items) if item.path.parent == HERE]
-    here = sorted((items[n] for n in places), key=lambda i: group(i.path.name), reverse=True)
-    for n, item in zip(places, here, strict=True):
-        items[n] = item
-
-
 @pytest.hookimpl(trylast=True)  # after fixtures that ask the cluster
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Close the clusters after a group: brokers that do nothing take processor time too."""

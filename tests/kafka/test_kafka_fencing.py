@@ -148,7 +148,9 @@ def test_an_execution_that_slept_past_its_lease_touches_nothing(
     assert successor.returncode == 0, said
     assert "journal is out of reach" in said
     assert throttles(kafka, topic) == {}
-    begun = start(cluster, there, plan_file(there, topic, 0, 2), *SLOWLY)
+    # Should it sleep past its lease too, its recovery waits for what moves.
+    slow = ("--yes", "--throttle", "150kB/s", "--moves", "1")
+    begun = start(cluster, there, plan_file(there, topic, 0, 2), *slow)
     end_with(processes, begun)
     await_move(begun, kafka, topic)
     eventually(lambda: throttles(kafka, topic), "the successor throttles")
