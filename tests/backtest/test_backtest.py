@@ -171,6 +171,7 @@ def test_a_heat_map_has_every_broker_and_hour(result: BacktestResult, tmp_path: 
     assert "careful" in (tmp_path / "one.svg").read_text()
 
 
+@pytest.mark.soak
 def test_several_seeds_show_the_spread(spark: SparkSession) -> None:
     found = backtest(handmade(spark), configurations()[:1], first_ms=0, end_ms=8 * HOUR_MS, seeds=2)
     assert found.configurations == ("history", "default", "default (seed 1)")
@@ -182,6 +183,7 @@ def test_several_seeds_show_the_spread(spark: SparkSession) -> None:
     assert {verdict.better, verdict.other} == {"history", "default"}
 
 
+@pytest.mark.soak
 def test_it_is_the_same_in_whatever_parts(spark: SparkSession, result: BacktestResult) -> None:
     width = spark.conf.get("spark.sql.shuffle.partitions")
     try:

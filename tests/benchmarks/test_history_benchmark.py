@@ -43,6 +43,7 @@ def test_records_on_disk_become_a_snapshot(
     assert rows["bytes on disk"] > 0
 
 
+@pytest.mark.soak
 def test_days_of_invented_loads_are_replayed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

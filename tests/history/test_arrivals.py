@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
@@ -131,6 +132,7 @@ def samples(history: Mapping[str, Sequence[str]]) -> int:
     return sum(int(n) for row in history["rates"] for n in re.findall(r"in_count', (\d+)", row))
 
 
+@pytest.mark.soak
 def test_order_repetition_and_archives_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
     variants: dict[str, list[Message]] = {}
     for seed in SEEDS:

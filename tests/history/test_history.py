@@ -115,6 +115,7 @@ def test_the_mean_snapshot_is_the_live_one(reported: Told) -> None:
     )
 
 
+@pytest.mark.soak
 def test_a_slow_broker_has_the_same_cost_in_both(spark: SparkSession) -> None:
     snapshot = synthetic_snapshot(brokers=6, partitions=120, racks=3, utilization=0.3)
     records = synthetic_records(
@@ -145,6 +146,7 @@ def test_what_does_not_count_is_quarantined_with_the_live_reasons(reported: Told
     assert set(dirty) == {"late", "future", "duplicate", "unknown", "invalid"}
 
 
+@pytest.mark.soak
 def test_loads_and_what_is_made_of_them(reported: Told) -> None:
     history, snapshot = reported.history, reported.snapshot
     first, end = history.range()
@@ -380,6 +382,7 @@ def _steady(rates: Mapping[str, Callable[[int], float | None]], minutes: int) ->
     return batches
 
 
+@pytest.mark.soak
 def test_a_topic_counts_from_its_creation(spark: SparkSession, tmp_path: Path) -> None:
     log = MetadataLog(tmp_path / "log")
     log.append(0, _two_topics("a", "b"))
@@ -400,6 +403,7 @@ def test_a_topic_counts_from_its_creation(spark: SparkSession, tmp_path: Path) -
         history.snapshot(min_ratio=0.95)
 
 
+@pytest.mark.soak
 def test_a_topic_that_is_created_again_is_another(spark: SparkSession, tmp_path: Path) -> None:
     def rates(pause: range) -> dict[str, Callable[[int], float | None]]:
         def again(minute: int) -> float | None:

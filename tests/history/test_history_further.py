@@ -104,6 +104,7 @@ def test_the_mean_and_the_outcomes_are_the_live_ones(
     assert counted.keys() >= {"duplicate", "late", "invalid", "follower", "unknown"}
 
 
+@pytest.mark.soak
 def test_other_statistics_and_a_prepared_history(
     spark: SparkSession, batches: list[Arrived], tmp_path: Path
 ) -> None:

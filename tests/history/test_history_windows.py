@@ -182,6 +182,7 @@ def test_ranges_that_cannot_be(summed: DataFrame) -> None:
         led(summed, window_ms=1000, min_samples=0)
 
 
+@pytest.mark.soak
 def test_sums_are_the_same_however_the_rows_lie(
     spark: SparkSession, metadata: MetadataTables
 ) -> None:
