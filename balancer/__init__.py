@@ -4,8 +4,9 @@ Names are imported when they are first used, so that the command line can handle
 the engine is still being loaded.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from metrics_reporter.lazy import lazy
 
 if TYPE_CHECKING:
     from balancer.collocation.strategy import Albic
@@ -17,6 +18,27 @@ if TYPE_CHECKING:
     from balancer.problem.operation import Operation, OperationError
     from balancer.strategies.local_search import LocalSearch
     from balancer.strategies.milp import Milp
+else:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        {
+            "balancer.collocation.strategy": ("Albic",),
+            "balancer.engine": ("Balancer",),
+            "balancer.planning.document": (
+                "Action",
+                "Identity",
+                "PlanDocument",
+                "PlanError",
+                "load_plan",
+            ),
+            "balancer.planning.parameters": ("PlanningParameters",),
+            "balancer.planning.plan": ("Plan",),
+            "balancer.problem.budget": ("Budget",),
+            "balancer.problem.operation": ("Operation", "OperationError"),
+            "balancer.strategies.local_search": ("LocalSearch",),
+            "balancer.strategies.milp": ("Milp",),
+        },
+    )
 
 __all__ = [
     "Action",
@@ -34,27 +56,3 @@ __all__ = [
     "PlanningParameters",
     "load_plan",
 ]
-
-_MODULES = {
-    "balancer.collocation.strategy": ("Albic",),
-    "balancer.engine": ("Balancer",),
-    "balancer.planning.document": ("Action", "Identity", "PlanDocument", "PlanError", "load_plan"),
-    "balancer.planning.parameters": ("PlanningParameters",),
-    "balancer.planning.plan": ("Plan",),
-    "balancer.problem.budget": ("Budget",),
-    "balancer.problem.operation": ("Operation", "OperationError"),
-    "balancer.strategies.local_search": ("LocalSearch",),
-    "balancer.strategies.milp": ("Milp",),
-}
-
-
-def __getattr__(name: str) -> Any:
-    for module, names in _MODULES.items():
-        if name in names:
-            found = globals()[name] = getattr(import_module(module), name)
-            return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(set(globals()) | set(__all__))
