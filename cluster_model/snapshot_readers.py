@@ -10,12 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cluster_model.errors import InputError, SnapshotError
-from cluster_model.snapshot import Snapshot
 from metrics_reporter.documents import clipped
 from metrics_reporter.plugins import Plugins, fault_of
+
+if TYPE_CHECKING:
+    from cluster_model.snapshot import Snapshot
 
 # A path keeps only one of the slashes of an address.
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/{1,2}(?=[^/])(.*)", re.S)
@@ -60,6 +62,8 @@ def read_snapshot(name: str, source: str, options: Mapping[str, Any]) -> Snapsho
     SnapshotError
         For wrong options, or whatever the reader raises or returns instead of a snapshot.
     """
+    from cluster_model.snapshot import Snapshot
+
     reader = READERS.make(name, options)
     with fault_of(f"snapshot {source}: snapshot reader {name} failed", SnapshotError):
         try:

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from metrics_reporter.errors import ReporterError
 from metrics_reporter.plugins import Plugins, fault_of
-from metrics_reporter.sources import Source
+
+if TYPE_CHECKING:
+    from metrics_reporter.sources import Source
 
 SOURCES: Plugins[type[Any]] = Plugins(
     group="counterpoise.sources",

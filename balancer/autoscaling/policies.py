@@ -1,14 +1,18 @@
-"""The policies by the names that the command line knows."""
+"""The policies by the names that the command line knows.
+
+Whoever only needs the names does not wait for the policies.
+"""
 
 from __future__ import annotations
 
-from balancer.autoscaling.baselines import Keda, LatencyAware, Linear
+from typing import TYPE_CHECKING
+
 from balancer.autoscaling.errors import AutoscalingError
-from balancer.autoscaling.feasibility import sla_warning
-from balancer.autoscaling.parameters import AutoscalingParameters
-from balancer.autoscaling.policy import Policy
-from balancer.autoscaling.repairing import RepairPolicy
 from metrics_reporter.documents import shown
+
+if TYPE_CHECKING:
+    from balancer.autoscaling.parameters import AutoscalingParameters
+    from balancer.autoscaling.policy import Policy
 
 # Name and what it does.
 POLICIES = {
@@ -37,6 +41,9 @@ def policy(name: str, parameters: AutoscalingParameters, lag_threshold: float = 
     AutoscalingError
         For an unknown name.
     """
+    from balancer.autoscaling.baselines import Keda, LatencyAware, Linear
+    from balancer.autoscaling.repairing import RepairPolicy
+
     if name == "repair":
         return RepairPolicy(parameters)
     if name in ("latency-aware", "latency-aware-1"):
@@ -65,6 +72,8 @@ def check_sla(sla: float, rebalance_seconds: float) -> None:
     AutoscalingError
         If a rebalance takes as long as the target allows, or longer.
     """
+    from balancer.autoscaling.feasibility import sla_warning
+
     sentence = sla_warning(sla, rebalance_seconds)
     if sentence is not None:
         raise AutoscalingError(sentence)

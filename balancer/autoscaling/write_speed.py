@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from balancer.autoscaling.errors import AutoscalingError, NotYetError
-from metrics_reporter.admin import AdminSource
 from metrics_reporter.clients import MANUAL_POSITIONS, create, kafka, reason, refusal
 from metrics_reporter.clocks import boot_clock
 from metrics_reporter.documents import Number, shown
@@ -129,6 +128,8 @@ class SpeedPublisher:
         to: str = TOPIC,
         answer_seconds: float = 10.0,
     ) -> None:
+        from metrics_reporter.admin import AdminSource
+
         self._source = AdminSource(connect, groups=False)
         self._reports = iter(self._source)
         self._producer, self._topics, self._to = producer, frozenset(topics), to

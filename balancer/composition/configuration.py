@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from balancer.composition.properties import read_properties
 from cluster_model import InputError
-from goals import profiles
 from metrics_reporter.documents import as_model, load_mapping, shown_name
 from metrics_reporter.quantities import WithDuration
 
@@ -57,7 +56,8 @@ class Configuration(BaseModel):
         Seconds to wait for an answer, or text like ``30s``.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # Every command knows the fields, and few read a file.
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     bootstrap_server: str | None = None
     client: dict[str, str] | None = Field(default=None, repr=False)
@@ -118,6 +118,9 @@ def option_values(path: Path) -> dict[str, str | float]:
     Properties that the file itself holds are read from it again when they are needed, so that no
     secret is a value of an option.
     """
+    # Every command reads this module, and few commands need the goals.
+    from goals import profiles
+
     found = load_configuration(path)
     values = found.model_dump(exclude_none=True, exclude={"client"})
     files = [name for name in _FILES if name in values]
