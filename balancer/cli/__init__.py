@@ -1,4 +1,8 @@
-"""The command line: ``counterpoise``."""
+"""The command line: ``counterpoise``.
+
+Its modules import the engine in the functions that use it, so that help and errors of
+options do not wait for it.
+"""
 
 import sys
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from balancer.autoscaling.autoscaler import decide_once
-from balancer.autoscaling.document import load_group
-from balancer.autoscaling.parameters import AutoscalingParameters
-from balancer.autoscaling.policies import POLICIES, check_sla, policy
-from balancer.cli.autoscale_view import decided
+from balancer.autoscaling.policies import POLICIES
 from balancer.cli.terminal import AsJson, CommandError, out, print_json
 from metrics_reporter import quantities
 from metrics_reporter.documents import as_model, shown
+
+if TYPE_CHECKING:
+    from balancer.autoscaling.parameters import AutoscalingParameters
 
 Sla = Annotated[
     str, typer.Option(metavar="DURATION", help="Target of the latency, such as 500ms or 2s.")
@@ -47,6 +46,8 @@ def seconds(option: str, text: str) -> float:
 
 def parameters(sla: str, price: float, minimum: int, maximum: int) -> AutoscalingParameters:
     """Those of the options."""
+    from balancer.autoscaling.parameters import AutoscalingParameters
+
     given = {
         "sla": seconds("--sla", sla),
         "price_per_consumer": price,
@@ -77,6 +78,11 @@ def decide(
 
     Example: `counterpoise autoscale decide group.yaml --sla 500ms`
     """
+    from balancer.autoscaling.autoscaler import decide_once
+    from balancer.autoscaling.document import load_group
+    from balancer.autoscaling.policies import check_sla, policy
+    from balancer.cli.autoscale_view import decided
+
     seen = load_group(file)
     given = parameters(sla, price_per_consumer, minimum, maximum)
     check_sla(given.sla, seen.group.rebalance_seconds)

@@ -9,16 +9,13 @@ from typing import Annotated
 
 import typer
 
-from balancer.autoscaling.assigned.channel import make_topic
 from balancer.autoscaling.errors import AutoscalingError
-from balancer.autoscaling.kafka_observer import partitions_of
-from balancer.autoscaling.write_speed import TOPIC, TOPIC_CONFIG, SpeedPublisher
+from balancer.autoscaling.write_speed import TOPIC
 from balancer.cli.autoscale import seconds
 from balancer.cli.daemon import ended_by_signals
 from balancer.cli.snapshot import KAFKA, BootstrapServer, CommandConfig, Timeout
 from balancer.cli.terminal import CommandError, say
 from balancer.composition.client import client_properties
-from cluster_model.kafka import admin_client
 from metrics_reporter.clients import create
 from metrics_reporter.quantities import plural
 
@@ -52,6 +49,11 @@ def monitor(
 
     Example: `counterpoise autoscale monitor --bootstrap-server localhost:9092 --topics orders`
     """
+    from balancer.autoscaling.assigned.channel import make_topic
+    from balancer.autoscaling.kafka_observer import partitions_of
+    from balancer.autoscaling.write_speed import TOPIC_CONFIG, SpeedPublisher
+    from cluster_model.kafka import admin_client
+
     pause, over = seconds("--interval", interval), seconds("--window", window)
     for option, value in (("--interval", pause), ("--window", over)):
         if not value > 0:

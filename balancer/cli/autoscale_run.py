@@ -9,27 +9,14 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import numpy as np
 import typer
 from rich.live import Live
 
-from balancer.autoscaling.assigned import ControlSettings, GroupController
-from balancer.autoscaling.autoscaler import Autoscaler, Round
 from balancer.autoscaling.errors import NotYetError
-from balancer.autoscaling.kafka_observer import KafkaObserver, Working
 from balancer.autoscaling.measurement import MeasurementSettings
-from balancer.autoscaling.packed import DecisionWriter
-from balancer.autoscaling.policies import check_sla, policy
-from balancer.autoscaling.replicas import (
-    KubernetesReplicas,
-    LocalProcesses,
-    Replicas,
-    Scaler,
-    ScalingLimits,
-)
-from balancer.autoscaling.write_speed import TOPIC, PublishedSpeeds
+from balancer.autoscaling.write_speed import TOPIC
 from balancer.cli.autoscale import (
     LagThreshold,
     Maximum,
@@ -40,17 +27,19 @@ from balancer.cli.autoscale import (
     parameters,
     seconds,
 )
-from balancer.cli.autoscale_view import live
 from balancer.cli.commands import DONE, UNMET
 from balancer.cli.daemon import ended_by_signals
 from balancer.cli.options import byte_rate
 from balancer.cli.snapshot import KAFKA, BootstrapServer, CommandConfig, Timeout
 from balancer.cli.terminal import CommandError, out, say
 from balancer.composition.client import client_properties
-from balancer.controller import Election, Endpoint
 from balancer.controller.endpoint import parse_address
-from cluster_model.kafka import admin_client
 from metrics_reporter.documents import json_text
+
+if TYPE_CHECKING:
+    from balancer.autoscaling.autoscaler import Autoscaler, Round
+    from balancer.autoscaling.kafka_observer import KafkaObserver
+    from balancer.autoscaling.replicas import Replicas, ScalingLimits
 
 _SCALING = "What starts and ends consumers"
 _KEDA = "KEDA"
@@ -221,6 +210,18 @@ def run(
     Example: `counterpoise autoscale run --bootstrap-server localhost:9092 --group orders
     --capacity 500 --keda 0.0.0.0:6000`
     """
+    import numpy as np
+
+    from balancer.autoscaling.assigned import ControlSettings, GroupController
+    from balancer.autoscaling.autoscaler import Autoscaler
+    from balancer.autoscaling.kafka_observer import KafkaObserver, Working
+    from balancer.autoscaling.packed import DecisionWriter
+    from balancer.autoscaling.policies import check_sla, policy
+    from balancer.autoscaling.replicas import Scaler, ScalingLimits
+    from balancer.autoscaling.write_speed import PublishedSpeeds
+    from balancer.controller import Election, Endpoint
+    from cluster_model.kafka import admin_client
+
     given = parameters(sla, price_per_consumer, minimum, maximum)
     readable = byte_rate("--byte-capacity", byte_capacity)
     if write_speeds is not None and readable is None:
@@ -394,6 +395,8 @@ def _publish(
 
 
 def _once(autoscaler: Autoscaler, stop: threading.Event, pause: float, json: bool) -> int:
+    from balancer.cli.autoscale_view import live
+
     done = autoscaler.round()
     for _ in range(MeasurementSettings.once_looks - 1):
         if done.kind != "waiting" or stop.wait(pause):
@@ -406,6 +409,8 @@ def _once(autoscaler: Autoscaler, stop: threading.Event, pause: float, json: boo
 def _watch(
     autoscaler: Autoscaler, stop: threading.Event, pause: float, json: bool, stack: ExitStack
 ) -> None:
+    from balancer.cli.autoscale_view import live
+
     console = out()
     if json or not console.is_terminal:
         autoscaler.run(stop, pause, lambda done: _line(done, json))
@@ -426,6 +431,8 @@ def _replicas(
     command: str | None,
     prefix: str,
 ) -> Replicas | None:
+    from balancer.autoscaling.replicas import KubernetesReplicas, LocalProcesses
+
     if workload is not None:
         return KubernetesReplicas(workload, namespace, kubeconfig, context)
     for option, value in (

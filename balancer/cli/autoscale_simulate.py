@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 
-from balancer.autoscaling.policies import POLICIES, check_sla, policy
-from balancer.autoscaling.simulation import Outcome, Setting
-from balancer.autoscaling.simulation import simulate as simulated
-from balancer.autoscaling.trace import load_trace
+from balancer.autoscaling.policies import POLICIES
 from balancer.cli.autoscale import LagThreshold, Maximum, Minimum, Price, Sla, parameters, seconds
 from balancer.cli.layout import Rows
 from balancer.cli.terminal import AsJson, out, print_json, working
 from metrics_reporter.quantities import percent, plural
+
+if TYPE_CHECKING:
+    from balancer.autoscaling.simulation import Outcome
 
 _QUANTILES = (0.5, 0.9, 0.99, 1.0)
 
@@ -77,6 +76,11 @@ def simulate(
 
     Example: `counterpoise autoscale simulate arrivals.csv --policy repair --policy keda`
     """
+    from balancer.autoscaling.policies import check_sla, policy
+    from balancer.autoscaling.simulation import Setting
+    from balancer.autoscaling.simulation import simulate as simulated
+    from balancer.autoscaling.trace import load_trace
+
     given = parameters(sla, price_per_consumer, minimum, maximum)
     setting = Setting(
         capacities=tuple(capacity or [200.0]),
@@ -112,6 +116,8 @@ def simulate(
 
 
 def _record(outcome: Outcome, sla: float) -> dict[str, object]:
+    import numpy as np
+
     quantiles = np.quantile(outcome.latency, _QUANTILES).tolist()
     names = [f"p{100 * q:g}_seconds" for q in _QUANTILES]
     return {
@@ -125,6 +131,8 @@ def _record(outcome: Outcome, sla: float) -> dict[str, object]:
 
 
 def _table(found: dict[str, Outcome], sla: float) -> Rows:
+    import numpy as np
+
     headers = (f"within {1000 * sla:g} ms", "p50", "p90", "p99", "longest", "replica-minutes")
     figures = (*headers, "ups", "downs", "rebalances")
     table = Rows("policy", *(f"{header}>" for header in figures))

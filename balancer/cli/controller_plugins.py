@@ -9,17 +9,12 @@ from typing import Annotated
 
 import typer
 
-from balancer import Balancer
 from balancer.cli.commands import DONE, UNMET
 from balancer.cli.daemon import logged, redacted
 from balancer.cli.plugins import SnapshotOption, options_of, snapshot_options
 from balancer.cli.snapshot import GoalsOption
 from balancer.cli.terminal import LONGEST, AsJson, CommandError, out, print_json, working
-from balancer.composition.notifiers import Notifiers
-from balancer.controller import Controller, PlainCluster, Settings, load_settings
 from balancer.controller.plugins import NOTIFIERS
-from balancer.controller.settings import as_settings
-from cluster_model import load_snapshot
 from metrics_reporter.documents import json_text
 
 _EVENT = {"event": "test", "text": "a test of counterpoise: this notifier works"}
@@ -48,6 +43,10 @@ def send_test(
 
     Example: `counterpoise notifiers test log`
     """
+    from balancer.composition.notifiers import Notifiers
+    from balancer.controller import Settings, load_settings
+    from balancer.controller.settings import as_settings
+
     if (name is None) == (settings is None):
         given = "neither" if name is None else "both"
         raise CommandError(f"a name or --settings FILE expected, {given} of them given")
@@ -102,6 +101,11 @@ def try_out(
 
     Example: `counterpoise detectors try cluster.json --settings settings.yaml`
     """
+    from balancer import Balancer
+    from balancer.composition.notifiers import Notifiers
+    from balancer.controller import Controller, PlainCluster, Settings, load_settings
+    from cluster_model import load_snapshot
+
     chosen = Settings() if settings is None else load_settings(settings)
     opened = Notifiers({})
     quiet = chosen.model_copy(update={"webhooks": (), "notifiers": (), "execute": None})

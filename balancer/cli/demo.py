@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.markup import escape
 
-from balancer import Balancer, Plan
-from balancer.cli import tables
 from balancer.cli.commands import DONE, UNMET
 from balancer.cli.next_steps import next_steps
 from balancer.cli.terminal import ReportProgress, check_outputs, out, working, write, writing
-from balancer.planning.exports import leader_election_json, reassignment_json
-from cluster_model import Snapshot, save_snapshot
 from metrics_reporter.quantities import percent, plural
+
+if TYPE_CHECKING:
+    from balancer import Plan
+    from cluster_model import Snapshot
 
 T = TypeVar("T")
 FILES = ("snapshot.json", "plan.json", "reassignment.json", "leader-election.json", "report.html")
@@ -36,6 +36,9 @@ def demo(
 
     Example: `counterpoise demo --output /tmp/demo`
     """
+    from balancer import Balancer
+    from balancer.cli import tables
+
     # Only the metrics topic needs this import, which takes a while.
     from balancer.composition.demo import TOPIC, demo_cluster, measure
 
@@ -103,12 +106,15 @@ def _size(cluster: Snapshot) -> str:
 
 
 def _saved(snapshot: Snapshot, path: Path) -> Snapshot:
+    from cluster_model import save_snapshot
+
     with writing(path):
         save_snapshot(snapshot, path)
     return snapshot
 
 
 def _write(plan: Plan, directory: Path) -> int:
+    from balancer.planning.exports import leader_election_json, reassignment_json
     from balancer.report import html_report
 
     snapshot, written, reassignment, election, _ = (directory / name for name in FILES)

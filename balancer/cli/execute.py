@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -33,10 +33,10 @@ from balancer.cli.terminal import (
     working,
 )
 from balancer.composition.client import client_properties
-from balancer.composition.execution import single_execution
-from balancer.execution import Executor, Limits, Outcome, Preview, Progress
-from balancer.execution.identity import age_warning
 from metrics_reporter.quantities import amount, plural
+
+if TYPE_CHECKING:
+    from balancer.execution import Executor, Outcome, Preview, Progress
 
 SPEED, SAFETY = "Speed", "Safety"
 # Seconds between two lines of progress without a terminal.
@@ -183,6 +183,10 @@ def execute(
     Example: `counterpoise execute plan.json --bootstrap-server localhost:9092 --throttle 50MB/s
     --yes`
     """
+    from balancer.composition.execution import single_execution
+    from balancer.execution import Limits
+    from balancer.execution.identity import age_warning
+
     if recover == (plan is not None):
         given = "both" if recover else "neither"
         raise CommandError(f"a plan or --recover expected, {given} of them given")

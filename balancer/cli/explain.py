@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from balancer import Action, PlanDocument
-from balancer.cli import tables
 from balancer.cli.files import plan_from, snapshot_from
 from balancer.cli.plugins import SnapshotOption
 from balancer.cli.terminal import AsJson, CommandError, out, print_json, working
 from metrics_reporter.quantities import cost_amount, plural
 from metrics_reporter.suggestions import hint
+
+if TYPE_CHECKING:
+    from balancer import Action, PlanDocument
 
 # Maximum number of names in a message.
 _SHOWN = 10
@@ -52,6 +53,8 @@ def explain(
 
     Example: `counterpoise explain plan.json --partition orders-3`
     """
+    from balancer.cli import tables
+
     if why_not is None and (snapshot is not None or snapshot_option):
         raise CommandError("--snapshot: goes with --why-not PARTITION BROKER, which is not given")
     with working("reading the plan"):
@@ -109,6 +112,7 @@ def _why_not(
     json: bool,
 ) -> None:
     """Answer why a partition is not on a broker."""
+    from balancer.cli import tables
     from balancer.planning.why_not import end_of, why_not
     from balancer.verification.identity import identity_faults
 

@@ -7,13 +7,17 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
-from balancer import PlanDocument, load_plan
 from balancer.cli.plugins import snapshot_options
 from balancer.cli.terminal import CommandError, writing
-from cluster_model import InputError, Snapshot, load_snapshot, save_snapshot
+from cluster_model import InputError
+
+if TYPE_CHECKING:
+    from balancer import PlanDocument
+    from cluster_model import Snapshot
 
 STDIO = Path("-")
 _TAKEN = {
@@ -24,18 +28,24 @@ _TAKEN = {
 
 def plan_from(path: Path) -> PlanDocument:
     """The plan in a file, or on stdin for ``-``."""
+    from balancer import load_plan
+
     with _at(path) as file, _which_command(path, file):
         return load_plan(file)
 
 
 def snapshot_from(path: Path, options: Iterable[str] | None = None) -> Snapshot:
     """The snapshot in a file, or on stdin for ``-``; options are those of its reader."""
+    from cluster_model import load_snapshot
+
     with _at(path) as file, _which_command(path, file):
         return load_snapshot(file, snapshot_options(file, options))
 
 
 def snapshot_to(snapshot: Snapshot, path: Path) -> None:
     """Write a snapshot to a file, or as JSON to stdout for ``-``."""
+    from cluster_model import save_snapshot
+
     if path != STDIO:
         with writing(path):
             save_snapshot(snapshot, path)

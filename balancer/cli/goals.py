@@ -7,7 +7,7 @@ import inspect
 import os
 import sys
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import ValidationError
@@ -17,13 +17,13 @@ from balancer.cli.commands import DONE, UNMET
 from balancer.cli.layout import Rows
 from balancer.cli.plugins import fields, fields_of, fields_table, plain
 from balancer.cli.terminal import AsJson, out, print_json, working
-from balancer.problem.tiers import with_availability
-from goals import Goal, GoalError, load_goals, profiles
-from goals.registry import PLUGINS
 from metrics_reporter.documents import first_problem
 from metrics_reporter.plugins import fault_of
 from metrics_reporter.quantities import plural
 from metrics_reporter.suggestions import hint
+
+if TYPE_CHECKING:
+    from goals import Goal
 
 
 def list_all(json: AsJson = False) -> None:
@@ -31,6 +31,9 @@ def list_all(json: AsJson = False) -> None:
 
     Example: `counterpoise goals list`
     """
+    from goals import profiles
+    from goals.registry import PLUGINS
+
     table = Rows("goal", "judges each", "kind", "content if~")
     found, wrong = PLUGINS.loadable()
     if json:
@@ -62,6 +65,10 @@ def show(
 
     Example: `counterpoise goals show UsageDistribution`
     """
+    from balancer.problem.tiers import with_availability
+    from goals import GoalError, load_goals, profiles
+    from goals.registry import PLUGINS
+
     console = out()
     if name in profiles():
         # the tiers of a plan: availability comes first
@@ -134,6 +141,9 @@ def check(
 
 
 def _goal(name: str, given: list[str]) -> Goal:
+    from goals import GoalError, load_goals
+    from goals.registry import PLUGINS
+
     kind = PLUGINS.get(name) if ":" not in name else _own(name)
     fields = fields_of("--field", given, kind)
     if "goal" in fields and "goal" not in kind.model_fields:
@@ -148,6 +158,8 @@ def _goal(name: str, given: list[str]) -> Goal:
 
 
 def _own(name: str) -> type[Goal]:
+    from goals import Goal, GoalError
+
     module, _, attribute = name.partition(":")
     # The module is expected in the current directory.
     sys.path.insert(0, os.getcwd())

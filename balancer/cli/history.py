@@ -33,12 +33,13 @@ from balancer.cli.terminal import (
     say,
 )
 from balancer.composition.client import client_properties, java_properties
-from balancer.composition.source import KafkaSource
 from balancer.controller import Redactor
 from metrics_reporter.quantities import plural
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from balancer.composition.source import KafkaSource
 
 LOOK_SECONDS = 1
 DAY_MS = 86_400_000
@@ -111,6 +112,8 @@ def archive(
     Example: `counterpoise history archive metrics-archive --bootstrap-server localhost:9092
     --metrics-topic metrics --metadata metadata-log --once`
     """
+    from balancer.composition.source import KafkaSource
+
     if metadata is None and capacity is not None and on_command_line(context, "capacity"):
         raise CommandError("--capacity found, together with --metadata expected")
     if master is not None and master.startswith("sc://"):

@@ -13,7 +13,6 @@ from balancer.cli.history_options import Archive, Cluster, Master, Properties, s
 from balancer.cli.spark_progress import spark_working
 from balancer.cli.terminal import AsJson, CommandError, check_outputs, out, print_json
 from metrics_reporter.exposition import shown
-from metrics_reporter.prometheus_query import load_query_options
 from metrics_reporter.quantities import plural
 
 
@@ -61,6 +60,8 @@ def import_(
     Example: `counterpoise history import http://prometheus:9090 metrics-archive --map queries.yaml
     --from 2025-03-01 --to 2025-04-01`
     """
+    from metrics_reporter.prometheus_query import load_query_options
+
     check_outputs({"--map": queries}, {"ARCHIVE": Path(archive)})
     options = load_query_options(queries)
     first_ms, end_ms = moment("--from", since), moment("--to", until)

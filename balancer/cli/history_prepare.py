@@ -34,7 +34,6 @@ from balancer.cli.terminal import (
     print_json,
     say,
 )
-from cluster_model.capacities import as_capacities
 from metrics_reporter.quantities import plural
 
 # Limits on windows whose product is a time that Spark can hold.
@@ -100,6 +99,8 @@ def prepare(
 
     Example: `counterpoise history prepare metrics-archive --metadata metadata-log -o prepared`
     """
+    from cluster_model.capacities import as_capacities
+
     format = record_format(records, format, columns)
     inputs = {**{f"RECORDS {name}": Path(name) for name in records}, "--metadata": metadata}
     if columns is not None:

@@ -33,9 +33,6 @@ from balancer.cli.terminal import (
     print_json,
     writing,
 )
-from cluster_model import save_snapshot
-from cluster_model.capacities import as_capacities
-from cluster_model.files import check_suffix
 from metrics_reporter.quantities import duration, plural
 
 if TYPE_CHECKING:
@@ -120,6 +117,10 @@ def snapshot(
     Example: `counterpoise history snapshot prepared --metadata metadata-log --statistic p95
     --horizon 28d -o cluster.npz`
     """
+    from cluster_model import save_snapshot
+    from cluster_model.capacities import as_capacities
+    from cluster_model.files import check_suffix
+
     check_suffix(output)
     inputs = {"PREPARED": Path(prepared), "--metadata": metadata, "--capacity": capacity}
     check_outputs(inputs, {"--output": output})

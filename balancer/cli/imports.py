@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.padding import Padding
 
 from balancer.cli.terminal import CommandError, Console, out, say, write, writing
-from balancer.composition.cruise_control.conversion import (
-    CONFIGURATION,
-    CONTROLLER_GOALS,
-    Imported,
-    import_cruise_control,
-)
 from balancer.composition.yaml_text import yaml_text
 from metrics_reporter.documents import json_text, shown_name
 from metrics_reporter.quantities import plural
+
+if TYPE_CHECKING:
+    from balancer.composition.cruise_control.conversion import Imported
 
 
 def cruise_control(
@@ -44,6 +41,12 @@ def cruise_control(
 
     Example: `counterpoise import cruise-control cruise-control/config -o counterpoise`
     """
+    from balancer.composition.cruise_control.conversion import (
+        CONFIGURATION,
+        CONTROLLER_GOALS,
+        import_cruise_control,
+    )
+
     found = import_cruise_control(path)
     files = [] if output is None else _write(found, output, overwrite)
     if json:

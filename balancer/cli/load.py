@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
@@ -26,19 +26,19 @@ from balancer.cli.snapshot import (
     warn,
 )
 from balancer.cli.terminal import CommandError, out, print_json, working
-from balancer.composition.proposal import concerns
-from balancer.inspection.load import (
-    BrokerLoad,
-    ClusterLoad,
-    DiskLoad,
-    Figure,
-    PartitionLoad,
-    RackLoad,
-    TopicLoad,
-    Totals,
-)
 from cluster_model.units import COUNTS, column_title, quantity
 from metrics_reporter.quantities import amount, percent, plural, times
+
+if TYPE_CHECKING:
+    from balancer.inspection.load import (
+        BrokerLoad,
+        DiskLoad,
+        Figure,
+        PartitionLoad,
+        RackLoad,
+        TopicLoad,
+        Totals,
+    )
 
 VIEW = "What to show"
 
@@ -115,6 +115,9 @@ def load(
 
     Example: `counterpoise load cluster.json --broker 3 --limit 20`
     """
+    from balancer.composition.proposal import concerns
+    from balancer.inspection.load import ClusterLoad
+
     given = [
         name
         for name, value in (

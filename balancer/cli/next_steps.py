@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from balancer import Plan
 from balancer.cli.files import STDIO
+
+if TYPE_CHECKING:
+    from balancer import Plan
 
 _SERVER = "HOST:PORT"
 

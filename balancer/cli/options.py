@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from balancer import Budget, Operation
 from balancer.cli.plugins import options_of
 from balancer.cli.terminal import CommandError
-from balancer.problem.operations import OPERATIONS
 from metrics_reporter import quantities
 from metrics_reporter.clients import servers
 from metrics_reporter.documents import shown
 from metrics_reporter.suggestions import hint
+
+if TYPE_CHECKING:
+    from balancer import Budget, Operation
 
 # Kafka's ids have 32 bits.
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
@@ -127,6 +128,9 @@ def operation(
     CommandError
         For two operations at once, or one that does not exist.
     """
+    from balancer import Operation
+    from balancer.problem.operations import OPERATIONS
+
     asked = [name for name, ids in brokers.items() if ids is not None]
     asked += [name for name, given in flags.items() if given]
     if kind is not None:
@@ -168,6 +172,8 @@ def operation(
 
 def budget(size: str | None, **limits: float | None) -> Budget:
     """Limits of the plan: the size in bytes as text, and the other fields of a budget."""
+    from balancer import Budget
+
     try:
         given = None if size is None else byte_count("--max-bytes", size)
         return Budget.model_validate({"bytes": given, **limits})

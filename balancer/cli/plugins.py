@@ -16,9 +16,6 @@ from rich.markup import escape
 from balancer.cli.layout import Rows
 from balancer.cli.terminal import AsJson, CommandError, out, print_json
 from balancer.controller.plugins import DETECTORS, NOTIFIERS
-from balancer.controller.settings import Settings
-from balancer.problem.operations import OPERATIONS
-from balancer.strategies import STRATEGIES
 from cluster_model.snapshot_readers import READERS, reader_of
 from metrics_reporter.documents import DocumentError, parse_yaml, shown
 from metrics_reporter.plugins import Plugins
@@ -169,6 +166,8 @@ def snapshot_options(path: str | Path, pairs: Iterable[str] | None) -> dict[str,
 
 def strategy_config(name: str, pairs: Iterable[str] | None) -> dict[str, Any]:
     """A strategy and its options, as configured on the command line."""
+    from balancer.strategies import STRATEGIES
+
     options = options_of("--strategy-option", pairs, STRATEGIES, name)
     if "strategy" in options:
         raise CommandError(
@@ -179,13 +178,27 @@ def strategy_config(name: str, pairs: Iterable[str] | None) -> dict[str, Any]:
 
 def _commands(
     name: str,
-    plugins: Plugins[type[Any]],
+    noun: str,
+    example: str,
+    registry: Callable[[], Plugins[type[Any]]],
     section: Callable[[str], type[BaseModel] | None] = lambda name: None,
 ) -> tuple[Callable[..., None], Callable[..., None]]:
-    """``list`` and ``show`` of a kind; `section` says which built-in ones have settings instead."""
-    noun = plugins.noun
+    """``list`` and ``show`` of a kind.
+
+    Parameters
+    ----------
+    name
+        The group of both commands.
+    noun, example
+        What one is called, and the name of a built-in one.
+    registry
+        Gives the kind; called by the commands alone, as some have to be imported for it.
+    section
+        The settings that a built-in one has instead of options.
+    """
 
     def list_all(json: AsJson = False) -> None:
+        plugins = registry()
         table = Rows(noun, "what it does~")
         found, wrong = plugins.loadable()
         if json:
@@ -204,6 +217,7 @@ def _commands(
         name: Annotated[str, typer.Argument(help="A name that `list` shows.")],
         json: AsJson = False,
     ) -> None:
+        plugins = registry()
         # names of operations are words of the command line elsewhere
         if name not in plugins.names() and name.replace("-", "_") in plugins.names():
             name = name.replace("-", "_")
@@ -230,10 +244,9 @@ def _commands(
     list_all.__doc__ = (
         f"List every {noun}, built in and installed.\n\nExample: `counterpoise {name} list`"
     )
-    first = next(iter(plugins.built_in))
     show.__doc__ = (
         f"Show the purpose and the options of one {noun}.\n\n"
-        f"Example: `counterpoise {name} show {first}`"
+        f"Example: `counterpoise {name} show {example}`"
     )
     return list_all, show
 
@@ -272,15 +285,31 @@ def _first_line(kind: type[Any]) -> str:
 
 def _section(detector: str) -> type[BaseModel] | None:
     """The settings of a built-in detector."""
+    from balancer.controller.settings import Settings
+
     if detector not in DETECTORS.built_in or detector not in Settings.model_fields:
         return None
     section = Settings.model_fields[detector].annotation
     return section if isinstance(section, type) else None
 
 
-list_strategies, show_strategy = _commands("strategies", STRATEGIES)
-list_operations, show_operation = _commands("operations", OPERATIONS)
-list_notifiers, show_notifier = _commands("notifiers", NOTIFIERS)
-list_detectors, show_detector = _commands("detectors", DETECTORS, _section)
-list_sources, show_source = _commands("sources", SOURCES)
-list_readers, show_reader = _commands("readers", READERS)
+def _strategies() -> Plugins[type[Any]]:
+    from balancer.strategies import STRATEGIES
+
+    return STRATEGIES
+
+
+def _operations() -> Plugins[type[Any]]:
+    from balancer.problem.operations import OPERATIONS
+
+    return OPERATIONS
+
+
+list_strategies, show_strategy = _commands("strategies", "strategy", "goals", _strategies)
+list_operations, show_operation = _commands("operations", "operation", "rebalance", _operations)
+list_notifiers, show_notifier = _commands("notifiers", "notifier", "log", lambda: NOTIFIERS)
+list_detectors, show_detector = _commands(
+    "detectors", "detector", "dead_brokers", lambda: DETECTORS, _section
+)
+list_sources, show_source = _commands("sources", "source", "prometheus", lambda: SOURCES)
+list_readers, show_reader = _commands("readers", "snapshot reader", "json", lambda: READERS)

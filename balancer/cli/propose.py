@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from balancer import Balancer, Plan
-from balancer.cli import tables
 from balancer.cli.commands import DONE, UNMET
 from balancer.cli.files import STDIO
 from balancer.cli.next_steps import next_steps
@@ -35,12 +33,10 @@ from balancer.cli.terminal import (
     working,
     write,
 )
-from balancer.composition.proposal import concerns, restricted_to_known
-from balancer.planning.exports import assignments_json, leader_election_json, reassignment_json
-from balancer.planning.remedies import RemedyLimits
-from cluster_model import save_snapshot
-from cluster_model.files import check_suffix
 from metrics_reporter.quantities import plural
+
+if TYPE_CHECKING:
+    from balancer import Plan
 
 _STOPPING = "counterpoise: the best plan so far follows; press Ctrl-C again to end without a plan"
 WHAT, LIMITS, RESULT = "What to do", "Limits", "Results"
@@ -286,6 +282,13 @@ def propose(
     Example: `counterpoise propose --bootstrap-server localhost:9092 --remove-brokers 3
     --max-bytes 500GB --reassignment-json moves.json --leader-election-json leaders.json`
     """
+    from balancer import Balancer
+    from balancer.cli import tables
+    from balancer.composition.proposal import concerns, restricted_to_known
+    from balancer.planning.remedies import RemedyLimits
+    from cluster_model import save_snapshot
+    from cluster_model.files import check_suffix
+
     check_outputs(
         {
             "SNAPSHOT": snapshot,
@@ -422,6 +425,8 @@ def _write(
     election: Path | None,
     assignments: Path | None,
 ) -> None:
+    from balancer.planning.exports import assignments_json, leader_election_json, reassignment_json
+
     if output is not None:
         write(output, plan.to_json())
     if reassignment is not None:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,12 +20,13 @@ from balancer.cli.snapshot import CommandConfig, Timeout
 from balancer.cli.terminal import LONGEST, CommandError, out
 from balancer.composition.client import client_properties
 from balancer.controller import Redactor
-from metrics_reporter import Source
-from metrics_reporter.agent import Agent
 from metrics_reporter.exposition import shown
-from metrics_reporter.prometheus import load_prometheus
 from metrics_reporter.quantities import plural
 from metrics_reporter.source_plugins import SOURCES, Connection, open_source
+
+if TYPE_CHECKING:
+    from metrics_reporter import Source
+    from metrics_reporter.agent import Agent
 
 MEASURING, SENDING = "Sources", "Sending"
 COMPRESSIONS = ("none", "lz4", "zstd", "gzip", "snappy")
@@ -144,6 +145,8 @@ def report_metrics(
     Example: `counterpoise report-metrics --bootstrap-server localhost:9092 --metrics-topic
     metrics --source admin --once`
     """
+    from metrics_reporter.agent import Agent
+
     if compression not in COMPRESSIONS:
         known = ", ".join(COMPRESSIONS)
         raise CommandError(f"--compression: {compression!r} found, one of {known} expected")
@@ -232,6 +235,8 @@ def _shortcuts(
     names: Collection[str], given: Sequence[str], file: Path | None, broker: int | None
 ) -> dict[str, dict[str, Any]]:
     """The options of built-in sources that have a flag of their own."""
+    from metrics_reporter.prometheus import load_prometheus
+
     for option, value, name in (
         ("--endpoint", given, "prometheus"),
         ("--exporters", file, "prometheus"),

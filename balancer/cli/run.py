@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from balancer import Balancer
 from balancer.cli.commands import DONE, UNMET
 from balancer.cli.configuration import variable
 from balancer.cli.daemon import ended_by_signals, logged, redacted
@@ -30,20 +29,11 @@ from balancer.cli.snapshot import (
 )
 from balancer.cli.terminal import LONGEST, CommandError, check_outputs, out, say
 from balancer.composition.client import client_properties
-from balancer.composition.controller import (
-    ActingOptions,
-    compose_controller,
-    is_left_to_do,
-    run_once,
-    run_until,
-)
-from balancer.composition.notifiers import Notifiers
-from balancer.composition.source import KafkaSource, Notices
-from balancer.controller import Decision, SettingsFile
 from balancer.controller.endpoint import parse_address
 from metrics_reporter.documents import json_text
 
 if TYPE_CHECKING:
+    from balancer.controller import Decision
     from balancer.server import ServerSettings
 
 ACTING, SERVING = "Acting", "Serving"
@@ -151,6 +141,18 @@ def run(
     Example: `counterpoise run --bootstrap-server localhost:9092 --metrics-topic metrics
     --capacity capacity.yaml --listen :9464`
     """
+    from balancer import Balancer
+    from balancer.composition.controller import (
+        ActingOptions,
+        compose_controller,
+        is_left_to_do,
+        run_once,
+        run_until,
+    )
+    from balancer.composition.notifiers import Notifiers
+    from balancer.composition.source import KafkaSource, Notices
+    from balancer.controller import SettingsFile
+
     check_outputs(
         {
             "--settings": settings,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,12 +19,10 @@ from balancer.cli.terminal import (
     working,
 )
 from balancer.composition.client import client_properties
-from balancer.composition.source import KafkaSource
-from cluster_model import Snapshot, synthetic_snapshot
-from cluster_model.files import check_suffix
-from cluster_model.flink import read_flink
-from cluster_model.kafka_streams import read_kafka_streams
-from cluster_model.trust import Distrust
+
+if TYPE_CHECKING:
+    from cluster_model import Snapshot
+    from cluster_model.trust import Distrust
 
 KAFKA = "A running Kafka"
 
@@ -128,6 +126,8 @@ def kafka(
 
     Example: `counterpoise snapshot kafka --bootstrap-server localhost:9092 -o cluster.json`
     """
+    from balancer.composition.source import KafkaSource
+
     _check_suffix(output)
     check_outputs(
         {
@@ -167,6 +167,8 @@ def flink(
     Example: `counterpoise snapshot flink http://jobmanager:8081
     --job 5a1b7d1a1b3a4e2f8c9d0e1f2a3b4c5d -o job.json`
     """
+    from cluster_model.flink import read_flink
+
     _check_suffix(output)
     with working("reading the job"):
         found = read_flink(url, job, timeout=timeout, warn=warn)
@@ -188,6 +190,8 @@ def kafka_streams(
     Example: `counterpoise snapshot kafka-streams http://app-1:9404/metrics
     http://app-2:9404/metrics -o app.json`
     """
+    from cluster_model.kafka_streams import read_kafka_streams
+
     _check_suffix(output)
     with working("reading the application"):
         found = read_kafka_streams(urls, timeout=timeout, warn=warn)
@@ -224,6 +228,8 @@ def synthetic(
 
     Example: `counterpoise snapshot synthetic --brokers 50 --partitions 10000 -o cluster.npz`
     """
+    from cluster_model import synthetic_snapshot
+
     _check_suffix(output)
     with working("generating a cluster"):
         found = synthetic_snapshot(
@@ -269,6 +275,9 @@ def read_cluster(
     snapshot_option
         Options of the reader of a file.
     """
+    from balancer.composition.source import KafkaSource
+    from cluster_model.trust import Distrust
+
     if (path is None) == (bootstrap is None):
         given = "neither" if path is None else "both"
         raise CommandError(
@@ -305,6 +314,8 @@ def read_cluster(
 
 
 def _check_suffix(path: Path) -> None:
+    from cluster_model.files import check_suffix
+
     if path != STDIO:
         check_suffix(path)
 

@@ -4,29 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from balancer.assignment import (
-    RUNNING,
-    UNKNOWN,
-    ApplicationState,
-    AssignmentError,
-    Explanation,
-    TaskAssignment,
-    TaskAssignmentError,
-    TaskAssignor,
-    TaskId,
-    check_assignment,
-    load_state,
-)
 from balancer.cli.commands import DONE, UNMET
 from balancer.cli.layout import Rows
 from balancer.cli.terminal import AsJson, check_outputs, out, print_json, working, write
 from metrics_reporter.documents import json_text
 from metrics_reporter.quantities import plural
+
+if TYPE_CHECKING:
+    from balancer.assignment import ApplicationState, TaskAssignment, TaskId
 
 # Maximum number of tasks that a cell lists.
 _SHOWN = 12
@@ -69,6 +59,8 @@ def assign(
 
     Example: `counterpoise tasks assign state.yaml -o assignment.json`
     """
+    from balancer.assignment import TaskAssignor, load_state
+
     check_outputs({"STATE": state, "--target": Path(target)}, {"--output": output})
     given, configs = load_state(state)
     with working("assigning"):
@@ -105,6 +97,15 @@ def explain(
 
     Example: `counterpoise tasks explain state.yaml 0_3`
     """
+    from balancer.assignment import (
+        AssignmentError,
+        Explanation,
+        TaskAssignmentError,
+        TaskAssignor,
+        TaskId,
+        load_state,
+    )
+
     given, configs = load_state(state)
     id_ = TaskId.parse(task)
     index = next((t for t in range(given.n_tasks) if given.task(t) == id_), None)
@@ -144,6 +145,8 @@ def verify(
 
     Example: `counterpoise tasks verify state.yaml assignment.json`
     """
+    from balancer.assignment import check_assignment, load_state
+
     given, _ = load_state(state)
     error = check_assignment(assignment, given)
     if json:
@@ -158,6 +161,8 @@ def verify(
 
 
 def _reasons(found: TaskAssignment) -> dict[str, str]:
+    from balancer.assignment import Explanation
+
     explanation = Explanation(found)
     return {str(found.state.task(t)): explanation.of(t) for t in range(found.state.n_tasks)}
 
@@ -240,6 +245,8 @@ def _copies(found: TaskAssignment, task: int) -> list[dict[str, Any]]:
 
 
 def _lags(state: ApplicationState, task: int) -> dict[int, str]:
+    from balancer.assignment import RUNNING, UNKNOWN
+
     first, last = state.lag_offset[task : task + 2]
     codes = {RUNNING: "running", UNKNOWN: "unknown"}
     return {

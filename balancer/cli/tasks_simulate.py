@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 from rich.markup import escape
 
-from balancer.assignment import TaskAssignor, simulation
-from balancer.assignment.scenario import load_scenario
-from balancer.assignment.simulation import Simulation, Status
 from balancer.cli.layout import Rows
 from balancer.cli.tasks import Target
 from balancer.cli.terminal import AsJson, check_outputs, out, print_json, working, write
 from metrics_reporter.quantities import amount, percent, plural
 
-# In the order of a task's life: what it is called, and what it stands for.
-_CAUSES = (
-    (Status.UNASSIGNED, "no instance"),
-    (Status.UNNOTICED, "crash not noticed yet"),
-    (Status.HANDOVER, "handed over"),
-    (Status.RESTORING, "restoring"),
-    (Status.CATCHING_UP, "restoring the last records"),
-)
+if TYPE_CHECKING:
+    from balancer.assignment.simulation import Simulation, Status
+
 _ROUNDS = 40
 
 
@@ -53,6 +45,9 @@ def simulate(
 
     Example: `counterpoise tasks simulate scenario.yaml --picture scenario.svg`
     """
+    from balancer.assignment import TaskAssignor, simulation
+    from balancer.assignment.scenario import load_scenario
+
     check_outputs({"SCENARIO": scenario, "--target": Path(target)}, {"--picture": picture})
     given = load_scenario(scenario)
     assignor = TaskAssignor(given.configs, target=target)
@@ -85,6 +80,8 @@ def simulate(
 
 def _record(found: Simulation, worst: int) -> dict[str, Any]:
     """All rebalances, and the least available tasks, as JSON's types."""
+    from balancer.assignment.simulation import Status
+
     return {
         "seconds": float(found.time[-1]),
         "settled": found.settled,
@@ -116,12 +113,18 @@ def _record(found: Simulation, worst: int) -> dict[str, Any]:
 
 
 def _least_available(found: Simulation, worst: int) -> list[int]:
+    import numpy as np
+
+    from balancer.assignment.simulation import Status
+
     lost = found.seconds.sum(axis=1) - found.seconds[:, Status.PROCESSING]
     return [t for t in np.argsort(-lost, kind="stable")[:worst].tolist() if lost[t] > 0]
 
 
 def summary(found: Simulation) -> list[str]:
     """What happened, in a few sentences."""
+    from balancer.assignment.simulation import Status
+
     total, seconds = found.seconds.sum(), found.seconds.sum(axis=0)
     read = amount(float(found.restored.sum()), "")
     changes = len(found.scenario.changes)
@@ -138,7 +141,7 @@ def summary(found: Simulation) -> list[str]:
         )
     lines += [
         f"  {words}: {seconds[status]:,.6g} task-seconds"
-        for status, words in _CAUSES
+        for status, words in _causes()
         if seconds[status] > 0
     ]
     if found.avoidable.sum() > 0:
@@ -166,7 +169,7 @@ def _rebalances(found: Simulation) -> Rows:
 
 
 def _tasks(found: Simulation, worst: int) -> Rows:
-    causes = [(status, words) for status, words in _CAUSES if found.seconds[:, status].any()]
+    causes = [(status, words) for status, words in _causes() if found.seconds[:, status].any()]
     headers = ("processed>", *(f"{words}>" for _, words in causes), "records restored>")
     shown = Rows("task", *headers, title="Least available tasks")
     for t in _least_available(found, worst):
@@ -192,3 +195,16 @@ def _time(seconds: float) -> str:
     whole, part = divmod(round(left, 3), 1)
     fraction = f"{part:.3g}"[1:] if part else ""
     return f"{int(hours)}:{int(minutes):02}:{int(whole):02}{fraction}"
+
+
+def _causes() -> Sequence[tuple[Status, str]]:
+    """In the order of a task's life: what it is called, and what it stands for."""
+    from balancer.assignment.simulation import Status
+
+    return (
+        (Status.UNASSIGNED, "no instance"),
+        (Status.UNNOTICED, "crash not noticed yet"),
+        (Status.HANDOVER, "handed over"),
+        (Status.RESTORING, "restoring"),
+        (Status.CATCHING_UP, "restoring the last records"),
+    )

@@ -11,9 +11,6 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from balancer.assignment import AssignmentConfigs, TaskAssignor
-from balancer.assignment.group import GroupConfigs, Host
-from balancer.assignment.group.word_count import WordCount, check, wait_until_processed, write_lines
 from balancer.cli.commands import DONE, UNMET
 from balancer.cli.daemon import ended_by_signals, logged
 from balancer.cli.layout import Rows
@@ -45,6 +42,8 @@ def load(
     seed: Annotated[int, typer.Option(help="Which lines are written.")] = 0,
 ) -> None:
     """Write lines of words at a steady rate."""
+    from balancer.assignment.group.word_count import write_lines
+
     stop = threading.Event()
     timer = threading.Timer(seconds, stop.set)
     timer.start()
@@ -107,6 +106,10 @@ def run(
     ] = 0.5,
 ) -> None:
     """Run one member until a signal ends it."""
+    from balancer.assignment import AssignmentConfigs, TaskAssignor
+    from balancer.assignment.group import GroupConfigs, Host
+    from balancer.assignment.group.word_count import WordCount
+
     try:
         configs = GroupConfigs(
             bootstrap_servers=bootstrap_server,
@@ -148,6 +151,9 @@ def check_(
     json: AsJson = False,
 ) -> None:
     """Recount the lines and compare; exits with 1 if a count differs."""
+    from balancer.assignment.group import GroupConfigs
+    from balancer.assignment.group.word_count import check, wait_until_processed
+
     configs = GroupConfigs(
         bootstrap_servers=bootstrap_server,
         application_id=application,

@@ -48,7 +48,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             found.update(zip(names, given, strict=False))
             raise ConfigurationError("enough")
 
-    monkeypatch.setattr("balancer.cli.snapshot.KafkaSource", Source)
+    monkeypatch.setattr("balancer.composition.source.KafkaSource", Source)
     return found
 
 

@@ -254,7 +254,7 @@ def test_an_error_nobody_thought_of_is_one_sentence(
     def fail(path: object) -> None:
         raise ZeroDivisionError("a\nb\x1b[31m")
 
-    monkeypatch.setattr("balancer.cli.files.load_plan", fail)
+    monkeypatch.setattr("balancer.load_plan", fail)
     result = invoke(["explain", "plan.json"])
     assert (result.exit_code, result.stdout) == (2, "")
     (line,) = result.stderr.splitlines()
@@ -273,7 +273,7 @@ def test_so_are_those_that_a_machine_raises(
     def fail(path: object) -> None:
         raise error
 
-    monkeypatch.setattr("balancer.cli.files.load_plan", fail)
+    monkeypatch.setattr("balancer.load_plan", fail)
     result = invoke(["explain", "plan.json"])
     assert result.exit_code == 2
     assert len(result.stderr.splitlines()) == 1
@@ -283,7 +283,7 @@ def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(path: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("balancer.cli.files.load_plan", fail)
+    monkeypatch.setattr("balancer.load_plan", fail)
     result = invoke(["explain", "plan.json"])
     assert (result.exit_code, result.stderr) == (130, "counterpoise: interrupted\n")
 

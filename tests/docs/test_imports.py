@@ -139,3 +139,21 @@ def test_templates_are_the_business_of_the_report_alone() -> None:
         [sys.executable, "-c", loaded], capture_output=True, text=True, check=True
     )
     assert done.stdout == "False\n"
+
+
+def test_no_command_loads_what_computes_before_it_runs() -> None:
+    """What the help of a command needs are its options, not the engine."""
+    load = """
+import sys
+from balancer.cli.app import COMMANDS, app
+
+for words in COMMANDS:
+    command = app
+    for word in words.split():
+        command = command.commands[word]
+    command.load()
+heavy = ("numpy", "goals", "balancer.engine", "balancer.planning", "balancer.execution.executor")
+print([name for name in heavy if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -29,10 +29,10 @@ _STEP = 0.05
 # controller, and controllers without their vote.
 _RUN = """
 from functools import partial
-from balancer.autoscaling.assigned import ControlSettings
+from balancer.autoscaling import assigned
 from balancer.cli import autoscale_run, main
 
-autoscale_run.ControlSettings = partial(ControlSettings, lease_seconds={lease})
+assigned.ControlSettings = partial(assigned.ControlSettings, lease_seconds={lease})
 autoscale_run._SESSION_SECONDS = {session}
 main()
 """
