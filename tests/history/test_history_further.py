@@ -136,6 +136,7 @@ def test_other_statistics_and_a_prepared_history(
         untold.snapshot(min_ratio=0.1)
 
 
+@pytest.mark.soak
 def test_the_capacity_file_says_what_is_measured(
     spark: SparkSession, batches: list[Arrived], tmp_path: Path
 ) -> None:

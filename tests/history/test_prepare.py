@@ -75,6 +75,7 @@ def test_directories_that_hold_something_else(spark: SparkSession, tmp_path: Pat
     assert f"archive {places[0]}: no directory 'messages' found in it" in result.stderr
 
 
+@pytest.mark.soak
 def test_a_run_replaces_another_as_a_whole(spark: SparkSession, tmp_path: Path) -> None:
     metadata = MetadataTables.of(spark, [MetadataLog.of(snapshot(1), cluster="c")])
     one, other = (

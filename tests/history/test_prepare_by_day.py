@@ -218,6 +218,7 @@ def test_any_steps_give_the_history_of_all_records(spark: SparkSession, tmp_path
     assert after != prepared
 
 
+@pytest.mark.soak
 def test_expired_days_stay_as_they_were_prepared(spark: SparkSession, tmp_path: Path) -> None:
     """Whatever arrives for them, and if only one of two archives has lost them."""
     archive, both = Archive(spark, tmp_path), ("archive", "other")
@@ -274,6 +275,7 @@ def test_an_expired_day_is_known_by_a_later_one(monkeypatch: pytest.MonkeyPatch)
     assert found.known.expired == {FIRST, FIRST + 1}
 
 
+@pytest.mark.soak
 def test_of_two_runs_at_once_the_first_to_finish_counts(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,7 @@ def test_there_is_one_session_and_its_code_is_sent_once(spark: SparkSession) -> 
     assert not any("__pycache__" in name for name in names)
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 def test_executors_of_their_own_get_the_code(tmp_path: Path) -> None:
     # An executor that is another process, started elsewhere.
