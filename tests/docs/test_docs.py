@@ -196,8 +196,9 @@ def run_example(text: str) -> None:
 def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     # Data of days: compiled queries are worth it.
-    compiled = "--conf spark.sql.codegen.factoryMode=FALLBACK --conf spark.sql.codegen.wholeStage=true"
-    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"{compiled} pyspark-shell")
+    compiled = {"factoryMode": "FALLBACK", "wholeStage": "true"}
+    words = [f"--conf spark.sql.codegen.{key}={value}" for key, value in compiled.items()]
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", " ".join([*words, "pyspark-shell"]))
     with ExitStack() as ends:
         history = OfHistory(ends)
         for block in blocks(page):

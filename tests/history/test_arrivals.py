@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_schema

@@ -426,9 +426,6 @@ class KafkaCluster:
             # The cleaner's default buffer alone is half of the heap.
             "log.cleaner.dedupe.buffer.size": "4194304",
             "num.network.threads": "2",
-            # Brokers without work ask each other less often.
-            "metadata.max.idle.interval.ms": "5000",
-            "replica.fetch.wait.max.ms": "5000",
             "num.io.threads": "2",
             **rack,
             **guards,
