@@ -307,16 +307,23 @@ def test_a_controller_that_slept_past_its_lease_writes_nothing_and_stands_by(
     assert found.epoch is not None
     first.send(signal.SIGSTOP)
 
-    def succeeded() -> bool:
+    def epoch() -> int:
+        """Epoch of the marks."""
         values = throttles(kafka, topic).get(ConfigResource("topic", topic), {})
         mark = marked(values.get(LEADER_REPLICAS), "counterpoise-controller")
-        newer = mark is not None and (mark.epoch or 0) > (found.epoch or 0)
-        return newer and moving(kafka, topic)
+        return 0 if mark is None else mark.epoch or 0
+
+    def succeeded() -> bool:
+        return epoch() > (found.epoch or 0) and moving(kafka, topic)
 
     eventually(succeeded, "the second moves, and says so in its marks")
-    second.send(signal.SIGSTOP)
-    before = picture(kafka, topic)
+    newer = epoch()
+    # While the second is held still, nobody can join and then learn who has the vote.
     first.send(signal.SIGCONT)
+    eventually(lambda: first.said("vote lost"), first.tail)
+    second.send(signal.SIGSTOP)
+    assert epoch() == newer
+    before = picture(kafka, topic)
     eventually(lambda: first.said("standby:", after="vote lost"), first.tail)
     assert first.said("this one no longer acts")
     after = picture(kafka, topic)
