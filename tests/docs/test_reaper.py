@@ -13,9 +13,11 @@ from waiting import wait_for
 SUPPORT = Path(__file__).parents[1] / "support"
 # Starts a process that leaves its session and loses its parent, and waits.
 RUN = """
-import os, subprocess, sys
+import os, signal, subprocess, sys
 sys.path[:0] = [sys.argv[1]]
 import reaper
+# A run that a shell has put in the background ignores it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["MARK"] = sys.argv[2]
 reaper.start(f"MARK={sys.argv[2]}", os.getpid(), os.getppid(), remove=sys.argv[2])
 subprocess.run(["setsid", "sh", "-c", "sleep 1000 & echo $!"])
