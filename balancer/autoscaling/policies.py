@@ -1,6 +1,6 @@
 """The policies by the names that the command line knows.
 
-Whoever only needs the names does not wait for the policies.
+Importing the names does not import the policies.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def test_what_a_few_moves_mend_takes_few_moves(budget: Budget) -> None:
     assert plan.summary.exhausted is None
 
 
-@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.filterwarnings("error", "ignore::ResourceWarning")
 def test_brokers_without_any_capacity_are_no_overflow() -> None:
     s = synthetic_snapshot(
         brokers=6, partitions=60, racks=3, replication_factor=1, skew=2.0, utilization=0.5

@@ -157,7 +157,7 @@ def test_a_field_that_is_null_counts_as_not_given() -> None:
     assert check_plan(SNAPSHOT, changed).ok
 
 
-@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.filterwarnings("error", "ignore::ResourceWarning")
 @pytest.mark.parametrize("goals", ["default", "cruise-control"])
 def test_a_plan_that_removes_every_replica_is_checked_without_a_warning(goals: str) -> None:
     s = synthetic_snapshot(brokers=6, partitions=20, racks=3)

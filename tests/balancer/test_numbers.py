@@ -209,7 +209,7 @@ def cluster_with_a_dead_disk(**changes: Any) -> Snapshot:
     return replace(snapshot, disk_capacity=np.array([0.0, 1e12, 1e12, 1e12]), **changes)
 
 
-@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.filterwarnings("error", "ignore::ResourceWarning")
 @pytest.mark.parametrize(
     "snapshot",
     [
@@ -235,7 +235,7 @@ def test_ordinary_and_absurd_numbers_are_divided_without_a_warning(
     json.loads(text, parse_constant=lambda name: pytest.fail(name))
 
 
-@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.filterwarnings("error", "ignore::ResourceWarning")
 def test_replicas_without_bytes_carry_traffic_for_nothing() -> None:
     snapshot = by_hand([(0,), (0,), (1,)], brokers=2, load=[0.0, 0.0, 1.0])
     traffic = np.array([[0.0, 1e9], [0.0, 1e9], [1.0, 1.0]])

@@ -91,7 +91,7 @@ def test_brokers_of_which_nothing_is_known_cost_as_much_as_others() -> None:
     assert (hardware_cost(s, np.zeros(400), np.zeros(400), cpu) == 1).all()
 
 
-@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.filterwarnings("error", "ignore::ResourceWarning")
 def test_next_to_no_bytes_say_nothing() -> None:
     s = cluster(1, replication_factor=1)
     bytes_in, _ = rates(1, s.n_partitions)

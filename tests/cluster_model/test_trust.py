@@ -85,7 +85,7 @@ def test_followers_contradict_a_leader_that_agrees_with_itself(factor: float) ->
     assert (doubt.broker, doubt.check, doubt.proven) == (LIAR, "followers", True)
 
 
-@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.filterwarnings("error", "ignore::ResourceWarning")
 @pytest.mark.parametrize("factor", [1e-300, 1e-310, 1e-30])
 @pytest.mark.parametrize("honest", [0.0, HOUR])
 def test_next_to_nothing_is_compared_without_a_warning(factor: float, honest: float) -> None:

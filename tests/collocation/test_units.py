@@ -232,7 +232,7 @@ TWO = allocation([4.0, 2.0, 2.0], [0, 1, 1], 2, budget=1)
         ({"removed": np.array([0, 1])}, "removed: type int64 found, truth values expected"),
     ],
 )
-@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.filterwarnings("error", "ignore::ResourceWarning")
 def test_numbers_that_no_allocation_has_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(AllocationError, match=message):
         replace(TWO, **changes)
@@ -249,7 +249,7 @@ def test_numbers_that_no_allocation_has_are_refused(changes: dict[str, Any], mes
         {"further": np.ones((3, 1)), "ceiling": np.full((2, 1), -np.inf)},
     ],
 )
-@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.filterwarnings("error", "ignore::ResourceWarning")
 def test_the_greatest_numbers_are_allocated_without_a_warning(changes: dict[str, Any]) -> None:
     p = replace(TWO, **changes)
     found = solve(p, rounds=ROUNDS)
