@@ -30,14 +30,18 @@ from metrics_reporter.quantities import plural
 _STRICT, _LAX = 0.25 * TOLERANCE, 4 * TOLERANCE
 
 
-def goal_scores(replay: Replay, goal: Mapping[str, Any], table: ReplicaTable) -> list[Floats]:
-    """(cells,) contentment judged strictly, as defined, and laxly; empty if unknown."""
+def goal_scores(
+    replay: Replay,
+    goal: Mapping[str, Any],
+    table: ReplicaTable,
+    tolerances: Sequence[float] = (_STRICT, TOLERANCE, _LAX),
+) -> list[Floats]:
+    """(cells,) contentment by tolerance: strictly, as defined, and laxly; empty if unknown."""
     if shares_unknown(replay, goal):
         return []
     if by_own_code(replay, goal):
         own = replay.stated.objects[goal["name"]].prepared(cluster_of(replay.base, replay.request))
-        return 3 * [own_scores(own, cluster_of(table, replay.request))]
-    tolerances = (_STRICT, TOLERANCE, _LAX)
+        return len(tolerances) * [own_scores(own, cluster_of(table, replay.request))]
     definitions = [definition_of(goal, replay.shared, replay.request, t) for t in tolerances]
     return [definition.everywhere(table) for definition in definitions if definition is not None]
 
@@ -113,8 +117,8 @@ def _unmet_goal(replay: Replay, unreached: ReplicaTable | None, name: str) -> Un
         origin = cluster_of(replay.base, replay.request)
         proofs = own.prepared(origin).infeasibilities(origin)
     used, elsewhere = used_limits(replay.plan).get(name), bool(unreached is not None)
-    if unreached is not None and (there := goal_scores(replay, goal, unreached)):
-        elsewhere = bool((there[-1] >= 1).all())
+    if unreached is not None and (there := goal_scores(replay, goal, unreached, (_LAX,))):
+        elsewhere = bool((there[0] >= 1).all())
     return UnmetGoal(goal["goal"], scope, noun, cells, proofs, used, elsewhere)
 
 

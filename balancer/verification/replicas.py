@@ -32,8 +32,17 @@ class ReplicaTable:
         return np.where(self.leads, lead[self.partition], follow[self.partition])
 
     def per_broker(self, column: str) -> Floats:
-        """(B,) a column summed by broker."""
-        return sums(self.broker, self.amounts(column), self.snapshot.n_brokers)
+        """(B,) a column summed by broker; not to be written to."""
+        if column not in self._per_broker:
+            total = sums(self.broker, self.amounts(column), self.snapshot.n_brokers)
+            total.flags.writeable = False
+            self._per_broker[column] = total
+        return self._per_broker[column]
+
+    @cached_property
+    def _per_broker(self) -> dict[str, Floats]:
+        """What :meth:`per_broker` has summed: many goals and figures ask for the same columns."""
+        return {}
 
     def per_topic(self, leaders: bool, of_broker: Ints, cells: int) -> Floats:
         """(T, cells) replicas, or leaders, summed by topic and cell of brokers."""
@@ -208,7 +217,7 @@ def values(table: ReplicaTable, scope: str, column: str) -> Floats:
         return sums(cell[cell >= 0], rates[cell >= 0], s.n_brokers)
     value = table.per_broker(column)
     if column.startswith(TRANSIENT):
-        value += left_behind(table, column)
+        value = value + left_behind(table, column)
     if scope.startswith(GROUP):
         own, groups = groups_of(s, scope.removeprefix(GROUP))
         inside = own >= 0

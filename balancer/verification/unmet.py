@@ -173,9 +173,10 @@ def _unproven(
     if found.elsewhere:
         accepted += [(rf"{_NO_ORDER}( \(.+?\))?; {why}", _UNLOCK) for why, _ in accepted]
     remedies = []
-    for why, remedy in accepted:
-        full = re.escape(f"{what}: ") + why + ("" if proven else re.escape(end))
-        if re.fullmatch(full, entry.reason):
+    said = _between(entry.reason, f"{what}: ", "" if proven else end)
+    for why, remedy in accepted if said is not None else ():
+        # only what many plans share is in the pattern, which is then compiled once for them
+        if re.fullmatch(why, said):
             remedies.append(remedy)
     if entry.remedy in remedies:
         return
@@ -189,6 +190,12 @@ def _unproven(
         f"unmet: {entry.goal}: {entry.reason!r}, remedy {entry.remedy!r} stated, "
         f"{what}: {known}{end} expected",
     )
+
+
+def _between(text: str, start: str, end: str) -> str | None:
+    """What is between a start and an end; None if the text does not begin and end so."""
+    whole = len(text) >= len(start) + len(end) and text.startswith(start) and text.endswith(end)
+    return text[len(start) : len(text) - len(end)] if whole else None
 
 
 def _limits(plan: PlanDocument) -> list[str]:

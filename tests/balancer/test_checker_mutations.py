@@ -6,7 +6,6 @@ removed from the plans.
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -175,15 +174,16 @@ def mutated(document: dict[str, Any], start: int) -> Iterator[tuple[str, dict[st
                 found.setdefault((name, 0 if gone else number), []).append((path, other))
     for place, ((name, _), choices) in enumerate(found.items()):
         path, other = choices[(start + place) % len(choices)]
-        if not path:
-            yield name, other
-            continue
-        changed = copy.deepcopy(document)
-        holder: Any = changed
-        for key in path[:-1]:
-            holder = holder[key]
-        holder[path[-1]] = other
-        yield name, changed
+        yield name, replaced(document, path, other)
+
+
+def replaced(value: Any, path: Path, other: Any) -> Any:
+    """A document with another value at a path; it shares the rest with the one before."""
+    if not path:
+        return other
+    copied = value.copy()
+    copied[path[0]] = replaced(value[path[0]], path[1:], other)
+    return copied
 
 
 def named(path: Path) -> str:
