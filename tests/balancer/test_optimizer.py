@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from balancer_cases import by_hand, examples, leaders, lists, replay
+from balancer_cases import QUICK, by_hand, examples, leaders, lists, replay
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +23,8 @@ from goals import Cluster, Goal, ReplicaCapacity, UsageDistribution, goals_for
 
 # shrinking a whole cluster takes minutes
 profiles = st.sampled_from(["default", "cruise-control", "autobalancer"])
+# what any plan keeps to is found out by short searches too
+searches = st.sampled_from([QUICK, QUICK, QUICK, "goals"])
 
 
 @st.composite
@@ -59,9 +61,11 @@ def scores(placement: Placement, goals: list[Goal]) -> list[np.ndarray]:
 
 @pytest.mark.slow
 @examples(6)
-@given(clusters(), profiles)
-def test_plans_can_be_carried_out_and_end_where_they_say(snapshot: Snapshot, profile: str) -> None:
-    plan = Balancer(profile).propose(snapshot)
+@given(clusters(), profiles, searches)
+def test_plans_can_be_carried_out_and_end_where_they_say(
+    snapshot: Snapshot, profile: str, search: Any
+) -> None:
+    plan = Balancer(profile, strategy=search).propose(snapshot)
     replay(plan)
     end = plan.final_snapshot()
     goals = prepared(snapshot, profile)
@@ -86,11 +90,13 @@ def test_plans_can_be_carried_out_and_end_where_they_say(snapshot: Snapshot, pro
 
 @pytest.mark.slow
 @examples(6)
-@given(clusters(), profiles, st.booleans())
+@given(clusters(), profiles, searches, st.booleans())
 def test_no_step_makes_a_hard_goal_worse_or_overfills_a_broker(
-    snapshot: Snapshot, profile: str, refill: bool
+    snapshot: Snapshot, profile: str, search: Any, refill: bool
 ) -> None:
-    plan = Balancer(profile, planning=PlanningParameters(refill=refill)).propose(snapshot)
+    plan = Balancer(profile, planning=PlanningParameters(refill=refill), strategy=search).propose(
+        snapshot
+    )
     used = {g.goal: g.relaxed for g in plan.goal_results if g.relaxed is not None}
     placement = Placement(snapshot)
     goals = [
@@ -137,9 +143,9 @@ def loads(placement: Placement) -> np.ndarray:
 
 @pytest.mark.slow
 @examples(6)
-@given(clusters(), profiles)
-def test_plans_keep_to_their_bounds(snapshot: Snapshot, profile: str) -> None:
-    plan = Balancer(profile).propose(snapshot)
+@given(clusters(), profiles, searches)
+def test_plans_keep_to_their_bounds(snapshot: Snapshot, profile: str, search: Any) -> None:
+    plan = Balancer(profile, strategy=search).propose(snapshot)
     assert plan.summary.cost >= plan.summary.cost_bound * (1 - 1e-9)
     for name, column in plan.columns.items():
         assert column.after.worst_ratio >= column.worst_ratio_bound * (1 - 1e-9), name
@@ -147,9 +153,11 @@ def test_plans_keep_to_their_bounds(snapshot: Snapshot, profile: str) -> None:
 
 @pytest.mark.slow
 @examples(6)
-@given(clusters(), profiles)
-def test_equal_input_gives_equal_bytes(snapshot: Snapshot, profile: str) -> None:
-    plan, again = (Balancer(profile, seed=4).propose(snapshot).to_json() for _ in range(2))
+@given(clusters(), profiles, searches)
+def test_equal_input_gives_equal_bytes(snapshot: Snapshot, profile: str, search: Any) -> None:
+    plan, again = (
+        Balancer(profile, seed=4, strategy=search).propose(snapshot).to_json() for _ in range(2)
+    )
     assert plan == again
 
 
