@@ -8,7 +8,7 @@ from threading import Event
 from typing import Any
 
 import pytest
-from balancer_cases import examples
+from balancer_cases import QUICK, examples
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -58,7 +58,9 @@ def plan_of(name: str, seed: int = 0) -> Plan:
         new = snapshot.broker_ids[snapshot.broker_state == BrokerState.NEW]
         operation = {**operation, "brokers": tuple(new.tolist())}
     budget = Budget(moves=7) if name == "limited" else None
-    return Balancer(budget=budget, seed=seed).propose(snapshot, Operation(**operation))
+    return Balancer(budget=budget, seed=seed, strategy=QUICK).propose(
+        snapshot, Operation(**operation)
+    )
 
 
 def lists(s: Snapshot) -> dict[Key, list[int]]:

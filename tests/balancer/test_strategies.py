@@ -29,7 +29,7 @@ from cluster_model.placement import LEAD, MOVE, Batch, Placement
 from goals import Cluster, CollocationGoal, Goal, ResourceCapacity, UsageDistribution, load_goals
 from goals.testing import example_snapshots
 
-STRATEGIES: tuple[Any, ...] = (QUICK, Milp(rounds=300), Albic(rounds=300))
+STRATEGIES: tuple[Any, ...] = (QUICK, Milp(rounds=60), Albic(rounds=60))
 
 
 def stream(seed: int = 0, brokers: int = 6, operators: int = 3, keys: int = 12) -> Snapshot:
@@ -120,7 +120,7 @@ def test_albic_brings_together_what_milp_leaves_apart() -> None:
     s = stream()
     milp, albic = (
         Balancer(requested(), strategy=strategy).propose(s).allocation
-        for strategy in (Milp(rounds=300), Albic(rounds=300, pairs=12))
+        for strategy in (Milp(rounds=60), Albic(rounds=60, pairs=12))
     )
     assert milp is not None
     assert albic is not None
@@ -128,7 +128,7 @@ def test_albic_brings_together_what_milp_leaves_apart() -> None:
 
 
 def test_bytes_of_state_are_what_a_migration_costs() -> None:
-    s = stream()
+    s = stream(keys=6)
     size = np.random.default_rng(1).uniform(1, 9, s.n_partitions)
     s = replace(
         s,
@@ -153,7 +153,7 @@ def test_bytes_of_state_are_what_a_migration_costs() -> None:
 
 @pytest.mark.slow
 def test_without_communication_albic_is_the_milp() -> None:
-    s = stream()
+    s = stream(keys=6)
     none = np.empty(0, np.int64)
     s = replace(s, traffic_from=none, traffic_to=none, traffic_rate=np.empty(0))
     goals = [UsageDistribution(resource="cpu")]

@@ -43,7 +43,7 @@ class Lying(World):
 
 
 def cluster(**options: int) -> Snapshot:
-    sizes = {"brokers": 8, "partitions": 160, "racks": 4, "topics": 4}
+    sizes = {"brokers": 6, "partitions": 120, "racks": 3, "topics": 4}
     return synthetic_snapshot(**{**sizes, **options}, skew=1.0, utilization=0.2)
 
 
@@ -509,7 +509,7 @@ def test_a_broker_without_reports_leaves_the_others_known(believed: tuple[int, .
 
 
 def test_where_most_brokers_do_not_report_there_are_no_loads() -> None:
-    world = World(cluster(), Weather())
+    world = World(cluster(brokers=8), Weather())
     for _ in range(25):
         world.now += 60.0
         batch = world.report()
