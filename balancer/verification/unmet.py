@@ -174,9 +174,9 @@ def _unproven(
         accepted += [(rf"{_NO_ORDER}( \(.+?\))?; {why}", _UNLOCK) for why, _ in accepted]
     remedies = []
     said = _between(entry.reason, f"{what}: ", "" if proven else end)
-    for why, remedy in accepted if said is not None else ():
+    for why, remedy in accepted:
         # only what many plans share is in the pattern, which is then compiled once for them
-        if re.fullmatch(why, said):
+        if said is not None and re.fullmatch(why, said):
             remedies.append(remedy)
     if entry.remedy in remedies:
         return
