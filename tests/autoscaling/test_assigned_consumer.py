@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
 from balancer.autoscaling.assigned import AssignedConsumer, ConsumerSettings, GroupController
 from balancer.autoscaling.assigned import channel as channel_module
 from balancer.autoscaling.assigned import consumer as consumer_module
-from balancer.autoscaling.assigned.channel import Channel
+from balancer.autoscaling.assigned.channel import Channel, check_rights, last_messages
 from balancer.autoscaling.assigned.messages import Assignment, Heartbeat
 from balancer.autoscaling.autoscaler import Autoscaler
 from balancer.autoscaling.errors import AutoscalingError
@@ -335,6 +336,43 @@ def test_a_control_topic_without_rights_is_said(
     said = f"topic control: .*uthorization failed; .* right to {right.upper()} on topic control$"
     with pytest.raises(AutoscalingError, match=said):
         channel.receive(0.0)
+
+
+def test_a_control_topic_that_a_broker_does_not_know_yet_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unknown = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+    answers = [KafkaException(unknown), SimpleNamespace(authorized_operations=None)]
+
+    class Answer:
+        def result(self, timeout: float) -> Any:
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    admin = SimpleNamespace(describe_topics=lambda topics, **options: {"control": Answer()})
+    monkeypatch.setattr(channel_module, "_admin", lambda *_: admin)
+    check_rights("localhost:9092", {}, "control", 60.0)
+    assert not answers
+
+    answers.append(KafkaException(unknown))
+    with pytest.raises(AutoscalingError, match=r"^topic control at localhost:9092: .*[Uu]nknown"):
+        check_rights("localhost:9092", {}, "control", 0.0)
+
+
+def test_what_was_said_in_a_topic_that_is_not_known_is_not_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listed = SimpleNamespace(error=KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), partitions={})
+    consumer = SimpleNamespace(
+        list_topics=lambda topic, timeout: SimpleNamespace(topics={topic: listed}),
+        assign=lambda places: None,
+        close=lambda: None,
+    )
+    monkeypatch.setattr(channel_module, "create", lambda *_: consumer)
+    with pytest.raises(AutoscalingError, match=r"^topic control: .*[Uu]nknown"):
+        last_messages("localhost:9092", {}, "control", 1, 60.0)
 
 
 def test_a_controller_that_may_not_read_says_so_in_its_rounds(

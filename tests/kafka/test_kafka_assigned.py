@@ -68,7 +68,7 @@ def topic(kafka_cluster: KafkaCluster) -> str:
     name = f"assigned-{os.getpid()}-{time.monotonic_ns()}"
     new = {name: {"num_partitions": PARTITIONS, "replication_factor": 1}}
     with admin_client(kafka_cluster.bootstrap) as ask:
-        ask(lambda admin: admin.create_topics(new))
+        ask(lambda admin: admin.create_topics(new, wait_for_metadata=True))
     return name
 
 

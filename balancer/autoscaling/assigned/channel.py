@@ -114,24 +114,32 @@ def make_topic(
 def check_rights(bootstrap: str, properties: Mapping[str, Any], topic: str, timeout: float) -> None:
     """Check that the user may read and write a topic, as far as Kafka says.
 
+    A topic that a broker does not know is waited for: brokers learn of a new one after it is made.
+
     Raises
     ------
     AutoscalingError
-        Naming the rights that are missing.
+        Naming the rights that are missing, or if no broker knows the topic in time.
     """
     module, administration = kafka(), import_module("confluent_kafka.admin")
     admin, needed = _admin(bootstrap, properties), administration.AclOperation
-    try:
-        found = admin.describe_topics(
-            module.TopicCollection([topic]),
-            include_authorized_operations=True,
-            request_timeout=timeout,
-        )[topic].result(timeout + 1.0)
-    except module.KafkaException as error:
-        why = refusal(error.args[0], f"READ and WRITE on topic {topic}")
-        raise AutoscalingError(f"topic {topic} at {bootstrap}: {why}") from None
-    except TimeoutError as error:
-        raise AutoscalingError(f"topic {topic} at {bootstrap}: {error}") from None
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            found = admin.describe_topics(
+                module.TopicCollection([topic]),
+                include_authorized_operations=True,
+                request_timeout=timeout,
+            )[topic].result(timeout + 1.0)
+            break
+        except module.KafkaException as error:
+            unknown = error.args[0].code() == module.KafkaError.UNKNOWN_TOPIC_OR_PART
+            if not unknown or time.monotonic() >= deadline:
+                why = refusal(error.args[0], f"READ and WRITE on topic {topic}")
+                raise AutoscalingError(f"topic {topic} at {bootstrap}: {why}") from None
+        except TimeoutError as error:
+            raise AutoscalingError(f"topic {topic} at {bootstrap}: {error}") from None
+        time.sleep(_LOOK_SECONDS)
     # some brokers do not say
     if allowed := found.authorized_operations:
         missing = [right.name for right in (needed.READ, needed.WRITE) if right not in allowed]
@@ -161,7 +169,7 @@ def last_messages(
     Raises
     ------
     AutoscalingError
-        If Kafka does not say where the partitions end.
+        If Kafka does not know the topic, or does not say where the partitions end.
     """
     module, deadline = kafka(), time.monotonic() + within
     own = {"group.id": topic, "auto.offset.reset": "earliest", **MANUAL_POSITIONS}
@@ -170,10 +178,12 @@ def last_messages(
     )
     found: list[bytes] = []
     try:
-        listed = consumer.list_topics(topic, timeout=within).topics[topic].partitions
+        listed = consumer.list_topics(topic, timeout=within).topics[topic]
+        if listed.error is not None:
+            raise AutoscalingError(f"topic {topic}: {listed.error.str()}")
         left: dict[int, int] = {}
         places = []
-        for number in sorted(set(listed) - {CONTROLLER}):
+        for number in sorted(set(listed.partitions) - {CONTROLLER}):
             seconds = max(0.0, deadline - time.monotonic())
             place = module.TopicPartition(topic, number)
             try:
