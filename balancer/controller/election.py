@@ -34,6 +34,8 @@ _BEATS = 6
 _SLICE = 0.05
 _ASK_SECONDS = 1.0
 _CLOSE_SECONDS = 5.0
+# The longest that the client allows.
+_MOST_SOCKET_MS = 300_000
 
 
 class ElectionError(InputError):
@@ -129,7 +131,7 @@ class Election:
             "session.timeout.ms": int(session * 1000),
             "max.poll.interval.ms": max(300_000, int(session * 1000)),
             "heartbeat.interval.ms": max(100, int(session * 1000 / _BEATS)),
-            "socket.timeout.ms": max(1000, int(session * 1000)),
+            "socket.timeout.ms": min(max(1000, int(session * 1000)), _MOST_SOCKET_MS),
             "log_level": 2,
         }
         self._changed = threading.Condition()
@@ -272,8 +274,24 @@ class Election:
 
     def _close_client(self) -> None:
         """Leave the group; a client that failed may be closed already."""
+        self._find_coordinator()
         with suppress(Exception):
             self._consumer.close()
+
+    def _find_coordinator(self) -> None:
+        """Have the client learn which broker coordinates the group now.
+
+        It sends the request to leave once. The broker that was the coordinator until a moment ago
+        refuses it, and the vote would stay with a member that is gone for a whole session.
+        """
+        place = kafka().TopicPartition(self._topic, 0)
+        deadline = self._clock() + _CLOSE_SECONDS - 2 * _ASK_SECONDS
+        while self._clock() < deadline:
+            with suppress(Exception):
+                (found,) = self._consumer.committed([place], _ASK_SECONDS)
+                if found.error is None:
+                    return
+            time.sleep(_SLICE)
 
     def _take_part(self, module: Any) -> None:
         while not self._closing.is_set():
@@ -303,6 +321,7 @@ class Election:
             join = self._requested and (leave or not self._joined)
             self._joined = self._requested
         if leave:
+            self._find_coordinator()
             self._consumer.unsubscribe()
         if join:
             self._consumer.subscribe(

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from waiting import wait_for
 
 from balancer.controller import Election
+from balancer.controller import election as election_module
 from balancer.controller.election import ElectionError
 from metrics_reporter import mock_cluster
 from metrics_reporter.clients import create
@@ -168,3 +170,40 @@ def test_wrong_options_and_silent_brokers_are_reported(monkeypatch: pytest.Monke
         Election("127.0.0.1:9").start()
     with pytest.raises(ElectionError, match="client properties"):
         Election("127.0.0.1:9", client={"security.protocol": "nonsense"}).start()
+
+
+def test_who_leaves_knows_the_coordinator_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The request to leave is sent once, and refused by a broker that is no longer the coordinator.
+    calls: list[str] = []
+
+    class Consumer:
+        moved = False
+
+        def __init__(self, *_: Any) -> None: ...
+
+        def subscribe(self, *_: Any, **callbacks: Any) -> None: ...
+
+        def poll(self, timeout: float) -> None:
+            time.sleep(timeout)
+
+        def committed(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+            if self.moved and "refused" not in calls[-1:]:
+                calls.append("refused")
+                raise KafkaException(KafkaError(KafkaError.NOT_COORDINATOR))
+            calls.append("found")
+            return places
+
+        def close(self) -> None:
+            calls.append("left")
+
+    monkeypatch.setattr(election_module, "create", Consumer)
+    monkeypatch.setattr(Election, "_make_topic", lambda self: None)
+    with Election("localhost:9092", session=SESSION) as election:
+        wait_for(lambda: calls)
+        election._consumer.moved = True
+    assert calls[-3:] == ["refused", "found", "left"]
+
+
+@pytest.mark.parametrize("session", [1.0, 1800.0])
+def test_the_client_takes_every_session_that_is_allowed(session: float) -> None:
+    create("Consumer", Election("localhost:9092", session=session)._properties).close()
