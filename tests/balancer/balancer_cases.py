@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import pytest
+from _pytest.mark import ParameterSet
 from hypothesis import HealthCheck, Phase, settings
 
 from balancer import Plan
@@ -23,6 +25,9 @@ QUICK: dict[str, Any] = {
     "passes": 1,
     "idle_rounds": 1,
 }
+
+# Where a small cluster has to meet what it can: a part of the usual retries is enough for most.
+FEW_RETRIES = {"strategy": "goals", "perturbation_tries": 3, "second_searches": 1}
 
 # One of every kind, for clusters of `small`.
 OPERATIONS: list[dict[str, Any]] = [
@@ -45,6 +50,11 @@ def examples(number: int) -> settings:
         phases=(Phase.explicit, Phase.generate),
         suppress_health_check=list(HealthCheck),
     )
+
+
+def long(*values: Any) -> Iterator[ParameterSet]:
+    """Parameters whose tests are part of the soak only."""
+    return (pytest.param(value, marks=pytest.mark.soak) for value in values)
 
 
 def search_of(seed: int) -> Any:

@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from balancer_cases import replay, written
+from balancer_cases import FEW_RETRIES, replay, written
 
 from balancer import Balancer, Plan
 from cluster_model import Snapshot
@@ -21,8 +21,6 @@ from cluster_model.placement import Placement
 from cluster_model.scopes import Scope
 from goals import Cluster, Goal, State, goals_for
 
-# A part of the usual retries reaches what these clusters allow.
-SEARCH = {"strategy": "goals", "perturbation_tries": 3, "second_searches": 1}
 CAPACITY = (100, 300000, 200000, 300000)
 RACKS = {0: 0, 1: 0, 2: 1}
 RACKS2 = {0: 0, 1: 1, 2: 1}
@@ -224,7 +222,7 @@ def case(name: str, profile: str) -> tuple[Plan, Oracle]:
     snapshot = cluster_named(name)
     cluster = Cluster(Placement(snapshot))
     goals = [goal.prepared(cluster) for goal in goals_for(snapshot, profile)]
-    return Balancer(profile, strategy=SEARCH).propose(snapshot), Oracle(snapshot, goals)
+    return Balancer(profile, strategy=FEW_RETRIES).propose(snapshot), Oracle(snapshot, goals)
 
 
 SMALL = [*CLUSTERS, "unbalanced4"]

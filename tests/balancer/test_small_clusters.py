@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from _pytest.mark import ParameterSet
-from balancer_cases import by_hand
+from balancer_cases import by_hand, long
 
 from balancer import Balancer, Budget, Plan
 from balancer.planning.infeasibility import NO_ORDER
@@ -27,10 +24,6 @@ def faults(one: Judgement) -> dict[str, object]:
     return {name: value for name, value in found.items() if value}
 
 
-def long(*seeds: int) -> Iterator[ParameterSet]:
-    return (pytest.param(seed, marks=pytest.mark.soak) for seed in seeds)
-
-
 @pytest.mark.parametrize(
     "seed",
     [
@@ -41,13 +34,13 @@ def long(*seeds: int) -> Iterator[ParameterSet]:
         # no safe steps lead to the best placement, but to another one that meets as much
         *(226, *long(346)),
         # no safe steps lead to any placement that meets as much
-        13,
+        *long(13),
         # the search found more where it started again
         *(55, *long(42, 197)),
         # a dead broker's replicas would take the room of what exceeds a limit
         *(369, *long(537, 797)),
         # and here no placement keeps the limit
-        *(601, *long(615, 856, 943)),
+        *long(601, 615, 856, 943),
         # nor one that is raised as little as possible all of them
         581,
     ],

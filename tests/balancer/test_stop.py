@@ -10,6 +10,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+from balancer_cases import FEW_RETRIES
 from command_line import invoke
 from test_strategies import requested, stream
 
@@ -84,15 +85,16 @@ def test_a_stop_while_steps_are_ordered_says_nothing_of_safe_orders() -> None:
 def test_progress_states_what_the_plan_would_meet(case: str) -> None:
     s, budget = uneven(), Budget(moves=40 if case == "limited" else None)
     if case == "tiny":
-        s = synthetic_snapshot(brokers=5, partitions=14, racks=3, utilization=0.6, seed=3)
+        s = synthetic_snapshot(brokers=4, partitions=9, racks=3, utilization=0.6, seed=3)
     if case == "impossible":
         s = synthetic_snapshot(brokers=6, partitions=90, racks=3, utilization=1.2)
     told = list[tuple[str, int, int, int]]()
-    Balancer("default", budget=budget).propose(s, progress=lambda *said: told.append(said))
+    options: dict[str, Any] = {"budget": budget, "strategy": FEW_RETRIES}
+    Balancer("default", **options).propose(s, progress=lambda *said: told.append(said))
     told = [said for said in told if said[0] != "order"]
     assert len(told) > 3
-    for rounds in {1, 2, 3, len(told) // 2, len(told) - 1}:
-        plan = stopped_after(rounds, s, budget=budget)
+    for rounds in {1, 3, len(told) // 2, len(told) - 1}:
+        plan = stopped_after(rounds, s, **options)
         met = sum(g.met_after for g in plan.goal_results)
         assert told[rounds - 1][2] == len(plan.goal_results)
         if case == "limited" and "without limits" in told[rounds - 1][0]:
@@ -120,8 +122,8 @@ def test_a_search_that_is_stopped_at_once_ends(strategy: Any) -> None:
 
 
 def test_an_event_that_is_not_set_changes_nothing() -> None:
-    s = stream()
-    for strategy in ("goals", Milp(rounds=300)):
+    s = stream(keys=6)
+    for strategy in (FEW_RETRIES, Milp(rounds=30)):
         plain, watched = (
             Balancer(requested(), strategy=strategy).propose(s, stop=stop)
             for stop in (None, Event())
