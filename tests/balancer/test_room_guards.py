@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from balancer_cases import assert_sound, by_hand, long
+from balancer_cases import FEW_RETRIES, assert_sound, by_hand, long
 
 from balancer import Balancer, Operation, Plan
 from balancer.planning.why_not import end_of
@@ -33,9 +33,9 @@ def held(snapshot: Snapshot) -> Ints:
 
 def settled(goals: Sequence[Goal], snapshot: Snapshot) -> Plan:
     """A plan that passes the checker, for whose result another plan has no action."""
-    plan = Balancer(goals).propose(snapshot)
+    plan = Balancer(goals, strategy=FEW_RETRIES).propose(snapshot)
     assert_sound(snapshot, plan)
-    again = Balancer(goals).propose(plan.final_snapshot())
+    again = Balancer(goals, strategy=FEW_RETRIES).propose(plan.final_snapshot())
     assert not len(again)
     return plan
 
@@ -167,14 +167,14 @@ def test_leaders_leave_room_for_what_exceeds_a_limit_of_leaders() -> None:
     snapshot, goals = sent(on, "alive", 2.0)
     operation = Operation(kind="remove_brokers", brokers=(3,))
     for _ in range(2):
-        plan = Balancer(goals).propose(snapshot, operation)
+        plan = Balancer(goals, strategy=FEW_RETRIES).propose(snapshot, operation)
         assert_sound(snapshot, plan)
         assert not plan.warnings
         snapshot = plan.final_snapshot()
     assert not len(plan)
     # what is on broker 0 moves only in a plan without an operation
     assert sends(snapshot) == [3, 2, 1, 2]
-    plan = Balancer(goals).propose(snapshot)
+    plan = Balancer(goals, strategy=FEW_RETRIES).propose(snapshot)
     assert sends(plan.final_snapshot()) == [2, 2, 2, 2]
 
 
@@ -183,9 +183,9 @@ def test_leadership_alone_leaves_room_too() -> None:
     on = [(0,), (0,), (0,), (1,), (1,), (2,), (3, 2), (3, 2)]
     snapshot, goals = sent(on, "alive", 2.0)
     operation = Operation(kind="remove_brokers", brokers=(3,))
-    plan = Balancer(goals).propose(snapshot, operation)
+    plan = Balancer(goals, strategy=FEW_RETRIES).propose(snapshot, operation)
     assert_sound(snapshot, plan)
-    again = Balancer(goals).propose(plan.final_snapshot(), operation)
+    again = Balancer(goals, strategy=FEW_RETRIES).propose(plan.final_snapshot(), operation)
     assert not plan.warnings
     assert not again.warnings
     assert sum(sends(plan.final_snapshot())[:3]) == 6
@@ -206,7 +206,7 @@ def test_no_plan_for_the_result_needs_a_higher_limit_of_cpu_or_network_out(seed:
     snapshot, goals = busy(seed)
     before = dict[str, float]()
     for number in range(3):
-        plan = Balancer(goals).propose(snapshot)
+        plan = Balancer(goals, strategy=FEW_RETRIES).propose(snapshot)
         assert_sound(snapshot, plan)
         used = {g.goal: g.relaxed.used for g in plan.goal_results if g.relaxed is not None}
         if number:
