@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import reaper
 from groups import group as kafka_group
+from groups import place
 from hypothesis import settings
 
 if TYPE_CHECKING:
@@ -123,7 +124,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for fixture in MARKERS.keys() & set(getattr(item, "fixturenames", ())):
             item.add_marker(MARKERS[fixture])
     slow = Counter(item.path for item in items if _takes_long(item))
-    items.sort(key=lambda item: (ORDER.index(_group(item.nodeid)), -slow[item.path]))
+    items.sort(
+        key=lambda item: (
+            ORDER.index(_group(item.nodeid)),
+            place(item.path.name),
+            -slow[item.path],
+        )
+    )
 
 
 def _takes_long(item: pytest.Item) -> bool:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from balancer import Balancer, Budget, Operation
+from balancer import Albic, Balancer, Budget, Milp, Operation
 from balancer.execution.targets import read_plan
 from balancer.planning.document import PlanDocument, PlanError
 from balancer.planning.exports import leader_election_json, reassignment_json
@@ -246,9 +246,9 @@ def test_the_command_line_takes_names_and_costs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("creatable", [False, True])
 @pytest.mark.parametrize("kind", ["fix_offline_replicas", "rebalance"])
-@pytest.mark.parametrize("strategy", ["milp", "albic"])
+@pytest.mark.parametrize("strategy", [Milp(rounds=30), Albic(rounds=30)], ids=str)
 def test_an_allocation_around_a_dead_broker_is_checked_as_it_was_made(
-    strategy: str, kind: str, creatable: bool
+    strategy: Milp | Albic, kind: str, creatable: bool
 ) -> None:
     numbers = np.arange(12)
     snapshot = Snapshot(

@@ -23,6 +23,7 @@ from cluster_model.kafka import admin_client
 HERE = Path(__file__).parent
 RACKS = [f"rack-{x}" for x in "abcd"]
 _CLUSTERS = pytest.StashKey[list[KafkaCluster]]()
+_USED = pytest.StashKey[bool]()
 
 
 @pytest.fixture(scope="session")
@@ -110,9 +111,10 @@ def owned_kafka(_owned: KafkaCluster, request: pytest.FixtureRequest) -> KafkaCl
     Their JMX exporters and internal topics last from module to module. A module that defines
     ``FRESH`` gets newly started brokers instead.
     """
-    if hasattr(request.module, "FRESH"):
+    if hasattr(request.module, "FRESH") and request.session.stash.get(_USED, False):
         _owned.close()
         _owned.start()
+    request.session.stash[_USED] = True
     _owned.renew(racks=RACKS)
     clear(_owned)
     return _owned
