@@ -557,5 +557,7 @@ class Histories(RuleBasedStateMachine):
                 assert states[digest] == "executing"
 
 
-Histories.TestCase.settings = hypothesis_settings(stateful_step_count=25)
+Histories.TestCase.settings = hypothesis_settings(
+    max_examples=hypothesis_settings().max_examples * 2 // 5, stateful_step_count=25
+)
 TestHistories = Histories.TestCase

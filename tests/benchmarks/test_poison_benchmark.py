@@ -42,7 +42,7 @@ def test_it_is_a_benchmark() -> None:
     assert [row.metric for row in rows[-1:]] == ["seconds"]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_cases_in_processes_are_what_they_are_one_after_the_other(even: Snapshot) -> None:
     options = Options(subjects=("bytes_in", "real shift, all"), rounds=1, log=lambda _: None)
     first, again = (list(find("poison", ["S"]).run(["S"], options)) for _ in range(2))
