@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any, Literal
 
 import numpy as np
+from balancer_cases import QUICK
 
 from balancer import Balancer, Plan
 from balancer.controller import Controller, Settings, at_once
@@ -18,6 +19,15 @@ from cluster_model.trust import Distrust
 UNBOUNDED = {"execute": True, "max_share_per_cycle": 1.0}
 Progressed = Callable[[Any], None] | None
 START = 1_700_000_000.0
+# Some of the default goals, one of each kind: planning takes time in proportion to them.
+GOALS: dict[str, Any] = {
+    "goals": [
+        {"goal": "RackAwareness", "tier": 0},
+        {"goal": "ResourceCapacity", "resource": "disk", "tier": 0},
+        {"goal": "UsageDistribution", "resource": "disk", "tier": 1},
+        {"goal": "LeaderReplicaDistribution", "tier": 1, "weight": 0.5},
+    ]
+}
 
 
 @dataclass(frozen=True)
@@ -144,14 +154,14 @@ class Stage:
         snapshot: Snapshot,
         settings: Mapping[str, Any] | None = None,
         *,
-        goals: Any = "default",
+        goals: Any = GOALS,
         **options: Any,
     ) -> None:
         self.now = START
         self.events: list[dict[str, Any]] = []
         self.model = Still(snapshot)
         self.executor = Applies(self.model)
-        self.balancer = Balancer(goals)
+        self.balancer = Balancer(goals, strategy=QUICK)
         self.controller = Controller(
             self.model,
             self.balancer,
@@ -198,8 +208,8 @@ def skewed(**options: Any) -> Snapshot:
 @cache
 def even(**options: Any) -> Snapshot:
     """The same, balanced."""
-    final = Balancer("default").propose(skewed(**options)).final_snapshot()
-    assert Balancer("default").propose(final).summary.replica_moves == 0
+    final = Balancer(GOALS, strategy=QUICK).propose(skewed(**options)).final_snapshot()
+    assert Balancer(GOALS, strategy=QUICK).propose(final).summary.replica_moves == 0
     return final
 
 

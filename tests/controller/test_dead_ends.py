@@ -113,9 +113,9 @@ def test_a_partition_whose_copies_in_sync_are_all_dead_is_not_moved() -> None:
         for plan in stage.executor.plans
         for a in plan.actions
     )
-    stage.rounds(10)
+    assert set(stage.rounds(4)) == {"cooling"}
     stage.model.cluster = heavier(stage.model.cluster, 1, 3.0)
-    assert "executed" in stage.rounds(10)
+    assert "executed" in stage.rounds(2)
 
 
 def test_a_dead_broker_that_no_plan_helps_stops_nothing_else() -> None:
@@ -158,7 +158,7 @@ def test_the_reason_of_many_dead_brokers_stays_short() -> None:
 
 def test_healing_that_fails_altogether_stops_nothing_else() -> None:
     executor = Failing()
-    stage = Stage(skewed(), {**AT_ONCE, "settle": 0}, executor=executor)
+    stage = Stage(skewed(partitions=40), {**AT_ONCE, "settle": 0}, executor=executor)
     stage.model.with_states(dead=[3])
     stage.rounds(3)
     assert executor.kinds[:2] == ["fix_offline_replicas", "rebalance"]
@@ -402,7 +402,7 @@ def test_frozen_partitions_are_touched_by_no_operation() -> None:
             frozen_partitions=names,
         ),
     ):
-        plan = Balancer("default").propose(s, operation)
+        plan = stage.balancer.propose(s, operation)
         assert len(plan)
         assert {f"{a.topic}-{a.partition}" for a in plan.actions}.isdisjoint(names)
 
