@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -93,10 +94,11 @@ def _measured(
     yield "seconds", time.perf_counter() - began, "seconds"
 
 
-def balanced(seed: int, parameters: PlanningParameters) -> Plan:
+def balanced(seed: int, parameters: PlanningParameters, strategy: Any = "goals") -> Plan:
     """A plan of one of two profiles for a random cluster close to its limits."""
     profile = ("default", "cruise-control")[seed % 2]
-    return Balancer(profile, planning=parameters).propose(tight_snapshot(seed, *_BALANCED))
+    balancer = Balancer(profile, planning=parameters, strategy=strategy)
+    return balancer.propose(tight_snapshot(seed, *_BALANCED))
 
 
 def exchanged(seed: int, parameters: PlanningParameters) -> Plan | None:
@@ -163,50 +165,65 @@ def exchange(seed: int, most: float = _EXCHANGED[1]) -> tuple[Snapshot, Ints] | 
 
 
 class _Shuffle:
-    """Random moves and exchanges of replicas that bring no broker further above its limits."""
+    """Random moves and exchanges of replicas that bring no broker further above its limits.
+
+    Lists of numbers, because steps look at few of them at a time.
+    """
 
     def __init__(self, s: Snapshot, brokers: Ints) -> None:
-        self.brokers, self.rack = brokers, s.broker_rack
+        self.placed, self.brokers = brokers, brokers.tolist()
+        self.rack = s.broker_rack.tolist()
         follow = [s.follower_load] * (brokers.shape[1] - 1)
-        self.weight: Floats = np.stack([s.leader_load, *follow], 1)
-        self.limit: Floats = s.capacity * [_LIMITS[r] for r in s.resources]
-        self.load = np.zeros_like(self.limit)
-        np.add.at(self.load, brokers, self.weight)
+        weight: Floats = np.stack([s.leader_load, *follow], 1)
+        limit: Floats = s.capacity * [_LIMITS[r] for r in s.resources]
+        load = np.zeros_like(limit)
+        np.add.at(load, brokers, weight)
+        self.weight, self.limit, self.load = weight.tolist(), limit.tolist(), load.tolist()
 
     def run(self, rng: np.random.Generator, steps: int) -> bool:
         """Try so many changes; whether every broker ends within its limits."""
+        partitions, factor = self.placed.shape
         for _ in range(steps):
-            p, q = rng.integers(0, len(self.brokers), 2).tolist()
-            f, g = rng.integers(0, self.brokers.shape[1], 2).tolist()
-            x, y = int(self.brokers[p, f]), int(self.brokers[q, g])
-            weight = self.weight[p, f]
+            p, q = rng.integers(0, partitions, 2).tolist()
+            f, g = rng.integers(0, factor, 2).tolist()
+            x, y = self.brokers[p][f], self.brokers[q][g]
+            weight = self.weight[p][f]
             if rng.random() < _MOVES:
                 y = int(rng.integers(0, len(self.load)))
                 if self._fits(p, f, y) and self._lighter(x, y, weight):
-                    self.brokers[p, f] = y
-            elif (
-                self._fits(p, f, y)
-                and self._fits(q, g, x)
-                and self._lighter(x, y, weight - self.weight[q, g])
-            ):
-                self.brokers[p, f], self.brokers[q, g] = y, x
-        return bool((self.load <= self.limit * (1 + 1e-12)).all())
+                    self.brokers[p][f] = y
+            elif self._fits(p, f, y) and self._fits(q, g, x):
+                more = [a - b for a, b in zip(weight, self.weight[q][g], strict=True)]
+                if self._lighter(x, y, more):
+                    self.brokers[p][f], self.brokers[q][g] = y, x
+        self.placed[:] = self.brokers
+        pairs = zip(self.load, self.limit, strict=True)
+        return all(v <= most * (1 + 1e-12) for b in pairs for v, most in zip(*b, strict=True))
 
     def _fits(self, p: int, f: int, broker: int) -> bool:
         """Whether no other replica of the partition is on the broker or in its rack."""
-        others = np.delete(self.brokers[p], f)
-        return broker not in self.brokers[p] and self.rack[broker] not in self.rack[others]
+        row, rack = self.brokers[p], self.rack
+        return broker not in row and all(
+            rack[b] != rack[broker] for i, b in enumerate(row) if i != f
+        )
 
-    def _lighter(self, x: int, y: int, weight: Floats) -> bool:
+    def _lighter(self, x: int, y: int, weight: list[float]) -> bool:
         """Carry a load from x to y, unless one of them is further above its limits then."""
-        ends = np.array([x, y])
-        now = self.load[ends]
-        then = now + np.stack([-weight, weight])
-        over = [np.maximum(v / self.limit[ends] - 1, 0).sum() for v in (now, then)]
-        if over[1] > 0 and over[1] >= over[0]:
+        fewer = [v - w for v, w in zip(self.load[x], weight, strict=True)]
+        more = [v + w for v, w in zip(self.load[y], weight, strict=True)]
+        over = self._over(x, fewer) + self._over(y, more)
+        if over > 0 and over >= self._over(x, self.load[x]) + self._over(y, self.load[y]):
             return False
-        self.load[ends] = then
+        self.load[x], self.load[y] = fewer, more
         return True
+
+    def _over(self, broker: int, load: list[float]) -> float:
+        """By which shares of its limits the broker would be above them, added up.
+
+        In pairs: another rounding would make other clusters of some seeds.
+        """
+        a, b, c, d = (max(v / m - 1, 0.0) for v, m in zip(load, self.limit[broker], strict=True))
+        return (a + b) + (c + d)
 
 
 class GivenTarget:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from balancer_cases import assert_sound, by_hand, examples
+from balancer_cases import assert_sound, by_hand, examples, search_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -282,7 +282,7 @@ def test_every_prefix_of_an_exchange_is_safe(seed: int) -> None:
 @examples(6)
 @given(seeds)
 def test_every_prefix_of_a_plan_for_a_tight_cluster_is_safe(seed: int) -> None:
-    plan = balanced(seed, PlanningParameters())
+    plan = balanced(seed, PlanningParameters(), search_of(seed))
     assert_sound(plan.snapshot, plan)
     limits = {"cpu": 0.7, "network_in": 0.8, "network_out": 0.8, "disk": 0.8}
     naive_prefixes(plan.snapshot, plan, limits)
