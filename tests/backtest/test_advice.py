@@ -138,12 +138,13 @@ def grown(resource: str, load: float, high: float) -> ResourceGrowth:
 
 
 def test_brokers_are_enough_for_the_loss_of_a_rack() -> None:
-    now = skewed(brokers=6, racks=3, utilization=0.2, skew=1.2)
+    now = skewed(partitions=30, utilization=0.2, skew=1.2)
     total = now.broker_load().sum(axis=0)
     disk = now.resource("disk")
     growth = [grown("disk", 3.5 * total[disk], 5.0 * total[disk])]
-    expected = sized(now, growth)
-    high = sized(now, growth, high=True)
+    goals = {"goals": ["RackAwareness", {"goal": "ResourceCapacity", "resource": "disk"}]}
+    expected = sized(now, growth, goals)
+    high = sized(now, growth, goals, high=True)
     assert expected.headroom == pytest.approx(1 / 3)
     assert expected.brokers is not None
     assert high.brokers is not None

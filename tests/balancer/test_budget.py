@@ -203,7 +203,7 @@ def test_far_from_the_limits_the_fullest_broker_comes_first(seed: int, moves: in
 
 
 def test_a_plan_without_a_limit_makes_few_moves_where_every_move_costs_the_same() -> None:
-    s = single_copies(2, brokers=30, partitions=3_000)
+    s = single_copies(2)
     load = s.leader_load[:, s.resource("network_in")].copy()
     s = replace(
         s,
@@ -225,7 +225,7 @@ def test_a_plan_without_a_limit_makes_few_moves_where_every_move_costs_the_same(
 
 
 def test_the_cost_of_a_plan_is_enough_for_it() -> None:
-    for seed in range(4):
+    for seed in range(2):
         s = synthetic_snapshot(brokers=8, partitions=120, racks=4, seed=seed)
         plan = Balancer().propose(s)
         limited = Balancer(budget=Budget(bytes=plan.summary.cost)).propose(s)

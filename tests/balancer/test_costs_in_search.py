@@ -288,7 +288,7 @@ def test_a_transient_limit_is_kept_at_every_step() -> None:
 
 
 def test_a_dearer_move_is_made_less_often() -> None:
-    s = attributed(6, replication_factor=1, utilization=0.5, partitions=200)
+    s = attributed(6, replication_factor=1, utilization=0.5, partitions=60)
     scale = 1e16
     moved = []
     for weight in (1e-6, 0.5, 1e3):

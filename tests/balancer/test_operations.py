@@ -147,9 +147,7 @@ def test_removed_brokers_are_empty_and_nothing_else_moves(seed: int) -> None:
 @given(seeds)
 def test_leadership_leaves_only_removed_brokers(seed: int) -> None:
     snapshot = roomy(seed)
-    plan = proposed(
-        snapshot, Operation(kind="remove_brokers", brokers=(2,)), strategy=search_of(seed)
-    )
+    plan = proposed(snapshot, Operation(kind="remove_brokers", brokers=(2,)))
     end = leaders(plan.final_snapshot())
     for name, leader in leaders(snapshot).items():
         assert end[name] == leader if leader != 2 else end[name] != 2
@@ -470,7 +468,7 @@ def test_excluded_brokers_are_given_nothing(seed: int) -> None:
     operation = Operation(
         excluded_brokers_for_replicas=(3,), excluded_brokers_for_leadership=(6, 7)
     )
-    snapshot = roomy(seed)
+    snapshot = roomy(seed, partitions=60)
     plan = proposed(snapshot, operation, strategy=search_of(seed))
     assert 3 not in {a.destination for a in plan.actions if a.kind == "move"}
     led = [a for a in plan.actions if a.kind == "leadership" or a.leader]
@@ -484,7 +482,7 @@ def test_excluded_brokers_are_given_nothing(seed: int) -> None:
 @examples(5)
 @given(seeds)
 def test_destinations_are_the_only_ones(seed: int) -> None:
-    plan = proposed(roomy(seed), Operation(destinations=(1, 2, 3)), strategy=search_of(seed))
+    plan = proposed(roomy(seed), Operation(destinations=(1, 2, 3)))
     assert {a.destination for a in plan.actions if a.kind == "move"} <= {1, 2, 3}
 
 
@@ -508,7 +506,7 @@ def test_no_leadership_passes_over_a_broker_that_may_not_lead() -> None:
 @examples(5)
 @given(seeds, st.integers(0, 30))
 def test_a_budget_of_moves_is_kept(seed: int, moves: int) -> None:
-    plan = proposed(roomy(seed), Operation(), moves=moves, strategy=search_of(seed))
+    plan = proposed(roomy(seed, partitions=60), Operation(), moves=moves, strategy=search_of(seed))
     assert sum(a.kind != "leadership" for a in plan.actions) <= moves
     hard_goals_are_no_worse(plan)
 
@@ -517,9 +515,9 @@ def test_a_budget_of_moves_is_kept(seed: int, moves: int) -> None:
 @examples(5)
 @given(seeds, st.floats(0, 1))
 def test_a_budget_of_bytes_is_kept(seed: int, share: float) -> None:
-    snapshot = roomy(seed, partitions=60)
-    free = proposed(snapshot, Operation(), strategy="goals").summary.cost
-    plan = proposed(snapshot, Operation(), bytes=share * free, strategy="goals")
+    snapshot, strategy = roomy(seed, partitions=60), search_of(seed)
+    free = proposed(snapshot, Operation(), strategy=strategy).summary.cost
+    plan = proposed(snapshot, Operation(), bytes=share * free, strategy=strategy)
     assert plan.summary.cost <= share * free
     assert plan.summary.cost == pytest.approx(sum(a.cost for a in plan.actions))
     hard_goals_are_no_worse(plan)

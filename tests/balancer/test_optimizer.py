@@ -163,12 +163,12 @@ def test_equal_input_gives_equal_bytes(snapshot: Snapshot, profile: str, search:
 
 @pytest.mark.slow
 @examples(6)
-@given(clusters(), profiles)
-def test_proposals_do_not_go_on_for_ever(snapshot: Snapshot, profile: str) -> None:
+@given(clusters(), profiles, searches)
+def test_proposals_do_not_go_on_for_ever(snapshot: Snapshot, profile: str, search: Any) -> None:
     """Whoever carries plans out and asks again comes to an end, and to no cluster twice."""
     seen: list[Any] = []
     for _ in range(12):
-        plan = Balancer(profile).propose(snapshot)
+        plan = Balancer(profile, strategy=search).propose(snapshot)
         snapshot = plan.final_snapshot()
         if not len(plan):
             return

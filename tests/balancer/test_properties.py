@@ -196,7 +196,7 @@ def test_budgets_are_kept(case: Case) -> None:
 def test_what_is_balanced_is_left_alone(brokers: int, utilization: float, seed: int) -> None:
     snapshot = synthetic_snapshot(
         brokers=brokers,
-        partitions=40 * brokers,
+        partitions=20 * brokers,
         racks=brokers,
         load_sigma=0.5,
         utilization=utilization,

@@ -152,7 +152,7 @@ def test_a_cost_is_learnt_slowly() -> None:
 
 @pytest.mark.slow
 def test_the_noise_of_the_first_window_is_forgotten_with_the_second() -> None:
-    s = cluster(6)
+    s = cluster(6, partitions=80)
     cpu, broker = s.resource(CPU), int(s.broker_ids[3])
     model = ClusterModel(s, clock=lambda: 10**9)
     capacity = []

@@ -180,7 +180,7 @@ def test_a_jump_that_nobody_confirms_is_never_believed(
     assert not doubt.set_aside
     began = world.now
     while world.now < began + 9 * HOUR:
-        world.advance(300.0)
+        world.advance(900.0)
         seen = world.model.observe()
         assert [d.broker for d in seen.distrust.doubts] == [LIAR]
         close_to_truth(seen, world, resource)
@@ -192,8 +192,8 @@ def test_a_jump_that_nobody_confirms_is_never_believed(
 @pytest.mark.slow
 def test_cpu_beyond_its_capacity_is_contradicted_outright() -> None:
     world, _ = lived(CPU, lambda v: v * 1000)
-    for _ in range(8 * 12):
-        world.advance(300.0)
+    for _ in range(8 * 4):
+        world.advance(900.0)
         (doubt,) = world.model.observe().distrust.doubts
         assert (doubt.broker, doubt.check, doubt.proven) == (LIAR, "capacity", True)
 

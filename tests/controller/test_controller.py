@@ -665,7 +665,8 @@ def test_who_listens_to_decisions_and_fails_stops_nothing() -> None:
 @pytest.mark.slow
 def test_what_is_moved_again_and_again_rests_ever_longer() -> None:
     snapshot = skewed(partitions=60, rack_violations=0.0)
-    stage = Stage(snapshot, {"max_share_per_cycle": 0.1})
+    goals = {"goals": [{"goal": "UsageDistribution", "resource": "disk"}]}
+    stage = Stage(snapshot, {"max_share_per_cycle": 0.1}, goals=goals)
     last: dict[tuple[str, int], list[float]] = {}
     for _ in range(30):
         before = len(stage.executor.plans)
