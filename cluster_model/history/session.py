@@ -48,6 +48,8 @@ _DEFAULTS = {
     # Spark would name the line that called each of its functions, for which it asks the JVM ten
     # times instead of four: half of the time in which a query over little data is stated.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # Nor the stack of the JVM at each of these calls, which it would keep for messages of errors.
+    "spark.sql.dataFrameQueryContext.enabled": "false",
 }
 # Names of Delta Lake's extension and catalog, which belong together.
 _EXTENSIONS, _CATALOG = "spark.sql.extensions", "spark.sql.catalog.spark_catalog"
