@@ -461,8 +461,9 @@ def _tables(judged: JudgedRecords, records: DataFrame, judgement: Judgement) -> 
         "broker_cells": broker_sums(judged.brokers),
         "sizes": sizes(judged.partitions),
         "traffic": traffic_sums(records, judged.rated, judgement.window_ms),
-        "further": further_sums(judged),
     }
+    if judged.further:
+        sums["further"] = further_sums(judged)
     start = day_text(day_number("start_ms"))
     home = day_text(reach.home("time_ms", "arrived_ms"))
     return [
