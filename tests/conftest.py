@@ -32,14 +32,19 @@ settings.load_profile("steady")
 # Workers of pytest-xdist have one: commands would wrap what tests read.
 os.environ.pop("COLUMNS", None)
 os.environ["SPARK_CONF_DIR"] = str(HERE / "history" / "spark")
+# where `spark.python.daemon.module` of that configuration is
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, (os.environ["SPARK_CONF_DIR"], os.environ.get("PYTHONPATH")))
+)
 
-# Tests that share what takes long to start, by the first path that fits. Each group is run by
-# one worker of pytest-xdist, and before the rest.
+# Tests that share what takes long to start, by the first beginning of their names that fits.
+# Each group is run by one worker of pytest-xdist, and before the rest.
 GROUPS = {
     "tests/history/": "spark",
     "tests/backtest/test_backtest.py": "spark",
     "tests/backtest/test_advice.py": "spark",
     "tests/benchmarks/test_history_benchmark.py": "spark",
+    "tests/docs/test_docs.py::test_examples_run[history.md]": "spark",
 }
 ORDER = ("kafka-owned", "kafka", "spark", None)
 
@@ -85,7 +90,7 @@ def _group(nodeid: str) -> str | None:
     path = nodeid.partition("::")[0]
     if path.startswith("tests/kafka/"):
         return kafka_group(Path(path).name)
-    return next((GROUPS[start] for start in GROUPS if path.startswith(start)), None)
+    return next((GROUPS[start] for start in GROUPS if nodeid.startswith(start)), None)
 
 
 @cache

@@ -8,18 +8,16 @@ Kafka or stream job is only parsed.
 
 from __future__ import annotations
 
-import json
 import re
 import runpy
 import shlex
-import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from command_line import invoke
@@ -36,6 +34,9 @@ from benchmarks.registry import find
 from cluster_model import DEFAULT_RESOURCES
 from cluster_model.capacities import load_capacities
 from goals import Goal, available, load_goals, profiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -114,30 +115,25 @@ def run_counterpoise(words: list[str], code: int) -> None:
     assert "Traceback" not in result.output
 
 
-class OfHistory:
-    """Commands of the history, all in one process with one Spark, started by the first.
+@contextmanager
+def taking_part(spark: SparkSession, directory: Path) -> Iterator[None]:
+    """Let a page use the session of all tests: from its own directory, and without an end.
 
-    In a process of their own, because a Spark that runs already looks for files where it was
-    started.
+    Spark looks for files where it was started, unless told otherwise.
     """
-
-    def __init__(self, ends: ExitStack) -> None:
-        self._ends = ends
-        self._process: subprocess.Popen[str] | None = None
-
-    def run(self, words: list[str], code: int) -> None:
-        if self._process is None:
-            command = [sys.executable, "-c", _COMMANDS, str(ROOT), str(ROOT / "tests" / "support")]
-            pipe = subprocess.PIPE
-            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
-            self._ends.enter_context(self._process)
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(words) + "\n")
-        self._process.stdin.flush()
-        found, output = json.loads(self._process.stdout.readline())
-        assert found == code, f"{shlex.join(words)}\n{output}"
-        assert "Traceback" not in output
+    context: Any = spark.sparkContext
+    hadoop = context._jvm.org.apache.hadoop.fs
+    files = hadoop.FileSystem.getLocal(context._jsc.hadoopConfiguration())
+    before = files.getWorkingDirectory()
+    width = spark.conf.get("spark.sql.shuffle.partitions")
+    files.setWorkingDirectory(hadoop.Path(str(directory)))
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(spark), "stop", lambda session: None)
+            yield
+    finally:
+        files.setWorkingDirectory(before)
+        spark.conf.set("spark.sql.shuffle.partitions", str(width))
 
 
 def run_make(words: list[str], _: int) -> None:
@@ -153,15 +149,6 @@ def run_python(words: list[str], _: int) -> None:
 
 
 RUNNERS = {"counterpoise": run_counterpoise, "make": run_make, "python": run_python}
-# Runs the command lines that it reads, each a list in JSON, and answers with code and output.
-_COMMANDS = """
-import json, sys
-sys.path[:0] = [sys.argv.pop(1), sys.argv.pop(1)]
-from command_line import invoke
-for line in sys.stdin:
-    result = invoke(json.loads(line))
-    print(json.dumps([result.exit_code, result.output]), flush=True)
-"""
 
 
 def run_example(text: str) -> None:
@@ -193,14 +180,13 @@ def run_example(text: str) -> None:
     ],
     ids=lambda page: page.name,
 )
-def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     monkeypatch.chdir(tmp_path)
-    # Data of days: compiled queries are worth it.
-    compiled = {"factoryMode": "FALLBACK", "wholeStage": "true"}
-    words = [f"--conf spark.sql.codegen.{key}={value}" for key, value in compiled.items()]
-    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", " ".join([*words, "pyspark-shell"]))
     with ExitStack() as ends:
-        history = OfHistory(ends)
+        if page.name in _WITH_SPARK:
+            ends.enter_context(taking_part(request.getfixturevalue("spark"), tmp_path))
         for block in blocks(page):
             if block.name:
                 Path(block.name).write_text(block.text, encoding="utf-8")
@@ -209,9 +195,7 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             elif block.language in ("sh", "console"):
                 for words, code in commands(block):
                     assert words[0] in RUNNERS or words[0] in _NOT_OURS, words
-                    if words[:2] == ["counterpoise", "history"] and not is_parsed(words[1:]):
-                        history.run(words[1:], code)
-                    elif words[0] in RUNNERS:
+                    if words[0] in RUNNERS:
                         RUNNERS[words[0]](words[1:], code)
 
 
