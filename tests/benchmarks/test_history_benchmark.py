@@ -29,6 +29,7 @@ def test_an_unknown_subject_is_one_sentence() -> None:
         list(module.history(["S"], Options(subjects=("x",), log=lambda s: None)))
 
 
+@pytest.mark.soak
 def test_records_on_disk_become_a_snapshot(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -171,16 +171,10 @@ class Archive:
 
 
 def test_any_steps_give_the_history_of_all_records(spark: SparkSession, tmp_path: Path) -> None:
-    """A range of days, late and replaced data, a failure, other metadata, files merged, removal."""
+    """A failure, a range of days, late and replaced data, other metadata, files merged, removal."""
     rng = np.random.default_rng(SEED)
     archive = Archive(spark, tmp_path)
     archive.add([r for day in (0, 1, 3, 4) for r in reports(rng, FIRST + day, 30)])
-    assert archive.prepare(last_day=FIRST + 1).pending == 2
-    opened = read_prepared(spark, tmp_path / "prepared").quarantine
-    before = opened.count()
-
-    # Late data, new days, and days that are replaced; of two transactions the second one fails.
-    archive.add([r for day in (0, 2, 5) for r in reports(rng, FIRST + day, 20)])
     archive.add(reports(rng, FIRST + 1, 20), (FIRST + 1, FIRST + 3))
     begun: list[int] = []
 
@@ -189,10 +183,18 @@ def test_any_steps_give_the_history_of_all_records(spark: SparkSession, tmp_path
         if done:
             raise InputError("no space")
 
+    # Of two transactions the second one fails.
+    days = PrepareParameters(days_at_once=2)
     with pytest.raises(InputError, match="no space"):
-        archive.prepare(report=failing, parameters=PrepareParameters(days_at_once=3))
-    assert begun == [6, 6]
-    archive.add(reports(rng, FIRST + 2, 20), (FIRST + 2, FIRST + 3))
+        archive.prepare(report=failing, last_day=FIRST + 3, parameters=days)
+    assert begun == [3, 3]
+    assert archive.changed() == (FIRST + 3, FIRST + 4)
+    opened = read_prepared(spark, tmp_path / "prepared").quarantine
+    before = opened.count()
+
+    # Late data, new days, and days that are replaced.
+    archive.add([r for day in (1, 2, 5) for r in reports(rng, FIRST + day, 20)])
+    archive.add(reports(rng, FIRST + 2, 20), (FIRST + 1, FIRST + 3))
     archive.log.append((FIRST + 2) * DAY_MS + 9 * HOUR_MS, snapshot(leader=2))
     assert compact(spark, tmp_path / "archive").files_before > 0
     done = archive.prepare()

@@ -85,8 +85,7 @@ def test_a_forecast_is_read_back(spark: SparkSession, tmp_path: Path) -> None:
     error = ForecastError("cpu", 24, 0.1, float("nan"), {"mean": 0.3}, {"mean": 0.4}, {})
     forecast = Forecast(("a",), np.array([3]), values, values, values, 2 * values, (error,))
     writer = TableWriter(spark, f"{tmp_path}/out")
-    for _ in range(2):
-        write_forecast(writer, forecast, ("cpu", "disk"), KEY, AT, 86_400_000)
+    write_forecast(writer, forecast, ("cpu", "disk"), KEY, AT, 86_400_000)
     found = spark.read.format("delta").load(f"{tmp_path}/out/forecasts")
     comments = {k.name: k.metadata.get("comment") for k in found.schema}
     assert comments == {k.name: k.metadata["comment"] for k in FORECASTS.schema}
