@@ -364,59 +364,62 @@ def _extrapolated(
     rows = rows.withColumns(
         {"own": sums, "before": F.lag(sums).over(along), "after": F.lead(sums).over(along)}
     )
-    none = (
-        ""
-        if measured is None
-        else f"CAST(array() AS {rows.schema[measured].dataType.simpleString()})"
-    )
 
     def only(window: str, shift: int) -> str:
         at = f"own.start_ms + {shift * window_ms}"
         return f"CASE WHEN {window}.start_ms = {at} THEN {window} END"
 
-    def window(start: str, before: str, own: str | None, after: str) -> str:
-        fields = [f"{start} AS start_ms"]
-        for name in names:
-            fields += _rate(name, before, own, after, min_samples)
-        if measured is not None:
-            arrays = (f"coalesce(({w}).{measured}, {none})" for w in (before, own, after) if w)
-            fields.append(f"concat({', '.join(arrays)}) AS {measured}")
-        return f"struct({', '.join(fields)})"
+    # In SQL, because Spark is asked once for a text, and hundreds of times for such columns; step
+    # by step, because it would repeat what a step states wherever the next one names it.
+    here = (
+        f"struct(own.start_ms AS start_ms, {only('before', -1)} AS before, own AS own, "
+        f"{only('after', 1)} AS after)"
+    )
+    gap = (
+        f"struct(own.start_ms + {window_ms} AS start_ms, own AS before, "
+        f"CASE WHEN false THEN own END AS own, {only('after', 2)} AS after)"
+    )
+    both = f"array({here}, CASE WHEN ({only('after', 2)}) IS NOT NULL THEN {gap} END)"
+    near = rows.select(*by, F.expr(f"inline(array_compact({both}))"))
+    kinds = near.selectExpr("*", *(_kind(name, min_samples) for name in names)).where(
+        " OR ".join(f"{name}_kind < {_NO_VALID}" for name in names)
+    )
+    totals = {"total": "sum", "weight": "count"}
+    total = kinds.selectExpr(
+        "*", *(f"{_total(n, of)} AS {n}_{what}" for n in names for what, of in totals.items())
+    )
+    found = [*by, "start_ms"]
+    for name in names:
+        mean = f"{name}_total / {name}_weight"
+        found.append(f"CASE WHEN {name}_weight > 0 THEN {mean} ELSE 0D END AS {name}")
+        found += [f"{name}_kind", f"{name}_weight"]
+    if measured is not None:
+        none = f"CAST(array() AS {near.schema['own'].dataType[measured].dataType.simpleString()})"
+        arrays = (f"coalesce({w}.{measured}, {none})" for w in ("before", "own", "after"))
+        found.append(f"concat({', '.join(arrays)}) AS {measured}")
+    return total.selectExpr(*found)
 
-    # In SQL, because Spark is asked once for a text, and hundreds of times for such columns.
-    here = window("own.start_ms", only("before", -1), "own", only("after", 1))
-    beyond = only("after", 2)
-    gap = window(f"own.start_ms + {window_ms}", "own", None, beyond)
-    both = f"array({here}, CASE WHEN ({beyond}) IS NOT NULL THEN {gap} END)"
-    known = " OR ".join(f"{name}_kind < {_NO_VALID}" for name in names)
-    return rows.select(*by, F.expr(f"inline(array_compact({both}))")).where(known)
+
+def _of(window: str, name: str, what: str) -> str:
+    """The sum or count of a rate's samples in a window, in SQL; 0 without one."""
+    return f"coalesce({window}.{name}_{what}, {'0D' if what == 'sum' else '0'})"
 
 
-def _rate(name: str, before: str, own: str | None, after: str, min_samples: int) -> list[str]:
-    """Value, kind and weight of a rate in a window, in SQL, from the window and its neighbours.
-
-    A window is an expression that may be null, or None if there is none.
-    """
-
-    def of(window: str | None, what: str) -> str:
-        none = "0D" if what == "sum" else "0"
-        return none if window is None else f"coalesce(({window}).{name}_{what}, {none})"
-
-    count = of(own, "count")
-    beside = " AND ".join(f"{of(w, 'count')} >= {min_samples}" for w in (before, after))
-    kind = (
-        f"CASE WHEN {count} >= {min_samples} THEN {Extrapolation.NONE.value} "
+def _kind(name: str, min_samples: int) -> str:
+    """The kind of a rate's value in a window, in SQL."""
+    count = _of("own", name, "count")
+    beside = " AND ".join(f"{_of(w, name, 'count')} >= {min_samples}" for w in ("before", "after"))
+    return (
+        f"CAST(CASE WHEN {count} >= {min_samples} THEN {Extrapolation.NONE.value} "
         f"WHEN {count} >= {max(1, min_samples // 2)} THEN {Extrapolation.AVG_AVAILABLE.value} "
         f"WHEN {beside} THEN {Extrapolation.AVG_ADJACENT.value} "
-        f"WHEN {count} > 0 THEN {Extrapolation.FORCED_INSUFFICIENT.value} ELSE {_NO_VALID} END"
+        f"WHEN {count} > 0 THEN {Extrapolation.FORCED_INSUFFICIENT.value} ELSE {_NO_VALID} END "
+        f"AS tinyint) AS {name}_kind"
     )
-    total, weight = (
-        f"({of(own, what)} + CASE WHEN ({kind}) = {Extrapolation.AVG_ADJACENT.value} "
-        f"THEN {of(before, what)} + {of(after, what)} ELSE 0 END)"
-        for what in ("sum", "count")
-    )
-    return [
-        f"CASE WHEN {weight} > 0 THEN {total} / {weight} ELSE 0D END AS {name}",
-        f"CAST({kind} AS tinyint) AS {name}_kind",
-        f"CAST({weight} AS bigint) AS {name}_weight",
-    ]
+
+
+def _total(name: str, what: str) -> str:
+    """The sum or count of the samples that a rate's value is made of, in SQL."""
+    beside = f"{_of('before', name, what)} + {_of('after', name, what)}"
+    adjacent = f"{name}_kind = {Extrapolation.AVG_ADJACENT.value}"
+    return f"{_of('own', name, what)} + CASE WHEN {adjacent} THEN {beside} ELSE 0 END"
