@@ -28,8 +28,6 @@ from cluster_model import (
 from cluster_model.history.errors import HistoryError
 from cluster_model.history.history import History
 from cluster_model.history.metadata import MetadataLog
-from cluster_model.history.prepare import prepare
-from cluster_model.history.screening import MetadataTables
 from cluster_model.history.synthetic import (
     HOUR_MS,
     START_MS,
@@ -273,7 +271,9 @@ def test_questions_that_have_no_answer(reported: Told) -> None:
         history.snapshot(min_ratio=1.1)
 
 
-def test_a_small_history_by_hand(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_small_history_by_hand(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Leader 1 tells 10 B/s, and from the middle of the second window leader 2 tells 30 B/s."""
     capacity = {"cpu": 800.0, "network_in": 1e9, "network_out": 1e9, "disk": 1e12, "gpu": 1.0}
 
@@ -310,13 +310,7 @@ def test_a_small_history_by_hand(spark: SparkSession, tmp_path: Path) -> None:
             Record(time_ms, 3 - leader, {"cpu": 3 * rate}),
         ]
         batches.append((log.cluster, time_ms, [time_ms] * 4, reported))
-    prepare(
-        records_frame(spark, batches),
-        MetadataTables.of(spark, [log]),
-        tmp_path / "prepared",
-        window_ms=400_000,
-    )
-    history = History.open(spark, tmp_path / "prepared", log)
+    history = History.of_records(records_frame(spark, batches), log, window_ms=400_000)
     assert history.range() == (800_000, 2_000_000)
     rows = sorted(history.loads().collect())
     assert [r.start_ms for r in rows] == [800_000, 1_200_000, 1_600_000]
@@ -336,6 +330,8 @@ def test_a_small_history_by_hand(spark: SparkSession, tmp_path: Path) -> None:
     np.testing.assert_allclose(after.leader_load[0, CPU], cpu_2)
     np.testing.assert_allclose(after.follower_load[0, CPU], cpu_1)
 
+    # Of a prepared history the sums are the same.
+    monkeypatch.setattr(History, "open", lambda *_, **__: history)
     written = tmp_path / "cluster.json"
     asked: list[str | Path] = [
         "--metadata",
