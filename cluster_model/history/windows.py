@@ -394,7 +394,7 @@ def _extrapolated(
         found.append(f"CASE WHEN {name}_weight > 0 THEN {mean} ELSE 0D END AS {name}")
         found += [f"{name}_kind", f"{name}_weight"]
     if measured is not None:
-        none = f"CAST(array() AS {near.schema['own'].dataType[measured].dataType.simpleString()})"
+        none = f"CAST(array() AS {rows.schema[measured].dataType.simpleString()})"
         arrays = (f"coalesce({w}.{measured}, {none})" for w in ("before", "own", "after"))
         found.append(f"concat({', '.join(arrays)}) AS {measured}")
     return total.selectExpr(*found)
