@@ -32,7 +32,7 @@ settings.load_profile("steady")
 # Workers of pytest-xdist have one: commands would wrap what tests read.
 os.environ.pop("COLUMNS", None)
 os.environ["SPARK_CONF_DIR"] = str(HERE / "history" / "spark")
-# where `spark.python.daemon.module` of that configuration is
+# where the process is that starts the Python workers of the session below
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, (os.environ["SPARK_CONF_DIR"], os.environ.get("PYTHONPATH")))
 )
@@ -147,6 +147,8 @@ def spark() -> Iterator[SparkSession]:
     """Share one session among all tests: starting one takes longer than most tests."""
     from cluster_model.history.session import spark_session
 
-    found = spark_session("local[2]", delta=True)
+    # Workers end after a minute without work, and their imports took longer than what they do.
+    ready = {"spark.python.daemon.module": "ready_workers"}
+    found = spark_session("local[2]", delta=True, config=ready)
     yield found
     found.stop()

@@ -66,7 +66,6 @@ from metrics_reporter import Record, encode
 
 spark = spark_session("local-cluster[1,1,512]", config={
     "spark.ui.enabled": "false", "spark.executor.memory": "512m",
-    "spark.python.daemon.module": "pyspark.daemon",
 })
 value = encode(Record(70, 1, {"cpu": 4.5}))
 rows = spark.createDataFrame([("c", 0, 80, 0, i, value) for i in range(4)], MESSAGES)
