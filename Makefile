@@ -18,8 +18,8 @@ demo: $(VENV)/.demo
 setup:
 	@tests/setup.sh
 
-# two workers have the tests with a real Kafka, which mostly wait, one those with Spark, one the rest
-WORKERS := --numprocesses 4
+# three workers have the tests with a real Kafka, which mostly wait, one those with Spark, one the rest
+WORKERS := --numprocesses 5
 test: setup $(VENV)/.dev
 	$(BIN)/python -m pytest $(WORKERS)
 

@@ -178,7 +178,9 @@ class _Shuffle:
         limit: Floats = s.capacity * [_LIMITS[r] for r in s.resources]
         load = np.zeros_like(limit)
         np.add.at(load, brokers, weight)
-        self.weight, self.limit, self.load = weight.tolist(), limit.tolist(), load.tolist()
+        self.weight: list[list[list[float]]] = weight.tolist()
+        self.limit: list[list[float]] = limit.tolist()
+        self.load: list[list[float]] = load.tolist()
 
     def run(self, rng: np.random.Generator, steps: int) -> bool:
         """Try so many changes; whether every broker ends within its limits."""

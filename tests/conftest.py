@@ -46,7 +46,7 @@ GROUPS = {
     "tests/benchmarks/test_history_benchmark.py": "spark",
     "tests/docs/test_docs.py::test_examples_run[history.md]": "spark",
 }
-ORDER = ("kafka-owned", "kafka", "spark", None)
+ORDER = ("kafka-owned", "kafka-voted", "kafka", "spark", None)
 
 # What a test needs follows from the fixtures that it uses, by itself or through others. A test
 # that starts one of these in another process has the marker in its source.

@@ -37,10 +37,10 @@ COMMAND = [sys.executable, "-c", "from balancer.cli import main; main()"]
 
 
 @pytest.fixture
-def cluster(owned_kafka: KafkaCluster) -> KafkaCluster:
-    """Four brokers without topics and votes, as a controller looks at all that there is."""
-    clear(owned_kafka)
-    return owned_kafka
+def cluster(kafka_cluster: KafkaCluster) -> KafkaCluster:
+    """Brokers without topics and votes, as a controller looks at all that there is."""
+    clear(kafka_cluster)
+    return kafka_cluster
 
 
 @pytest.fixture
