@@ -144,15 +144,15 @@ def test_what_is_not_worth_its_bytes_is_not_done() -> None:
     requested = {"goal_violations": {"min_gain": 1e9, "min_gain_per_share": 1e9}}
     even = {"goals": [{"goal": "UsageDistribution", "resource": "network_in"}]}
     soft = Balancer(even, strategy=SHORT)
-    events = lived(skewed(), 24, balancer=soft, settings=Settings.model_validate(requested))
+    events = lived(skewed(), 6, balancer=soft, settings=Settings.model_validate(requested))
     assert "insufficient_gain" in kinds(events)
     assert not {"started", "executed"} & kinds(events)
 
 
 @pytest.mark.slow
 def test_limits_and_looks_are_those_of_the_settings() -> None:
-    free = lived(skewed(), 24)
-    held = lived(skewed(), 24, settings=Settings(max_moves=3))
+    free = lived(skewed(), 8)
+    held = lived(skewed(), 8, settings=Settings(max_moves=3))
     assert next(e for e in free if e.actions).actions > 3
     # A limit is one of moves; leadership comes on top.
     moves = [re.search(r"(\d+) replica move", e.reason) for e in held if e.kind == "started"]
