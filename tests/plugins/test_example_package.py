@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -13,7 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import invoke
 from confluent_kafka import Producer
+from typer.testing import Result
 
 from cluster_model import Snapshot, load_snapshot, save_snapshot, synthetic_snapshot
 from metrics_reporter import CPU, mock_cluster, read_records
@@ -49,16 +52,17 @@ def in_zones(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, broker_attributes={"zone": zone, "uplink": uplink})
 
 
-def command(installed: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    paths = os.pathsep.join([str(installed), str(ROOT)])
-    return subprocess.run(
-        [sys.executable, "-c", "from balancer.cli import main; main()", *words],
-        capture_output=True,
-        text=True,
-        cwd=installed,
-        env=os.environ | {"PYTHONPATH": paths},
-        timeout=120,
-    )
+def command(installed: Path, *words: str) -> Result:
+    with contextlib.chdir(installed), pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(installed)
+        return invoke(words)
+
+
+def test_a_command_of_its_own_finds_them(installed: Path) -> None:
+    words = [sys.executable, "-c", "from balancer.cli import main; main()", "strategies", "list"]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(installed), str(ROOT)])}
+    done = subprocess.run(words, capture_output=True, text=True, env=env, timeout=120)
+    assert "fewest-first" in done.stdout
 
 
 def test_both_are_listed_with_their_options(installed: Path) -> None:
@@ -76,7 +80,7 @@ def test_both_are_listed_with_their_options(installed: Path) -> None:
 def test_its_goal_scores_zones(installed: Path) -> None:
     words = ["propose", "zones.json", "--goals", "zones.yaml", "-o", "zones-plan.json"]
     done = command(installed, *words)
-    assert done.returncode in (0, 1), done.stderr
+    assert done.exit_code in (0, 1), done.stderr
     results = json.loads((installed / "zones-plan.json").read_text())["goal_results"]
     (zones,) = (r for r in results if r["goal"] == "ZoneBandwidth")
     assert (zones["unmet_cells_before"], zones["unmet_cells_after"]) == (1, 0)
@@ -90,7 +94,7 @@ def test_what_a_zone_cannot_carry_is_explained(installed: Path) -> None:
     text = (installed / "zones.yaml").read_text().replace("0.5", "0.4")
     (installed / "tight.yaml").write_text(text)
     words = ["propose", "zones.json", "--goals", "tight.yaml", "-o", "tight-plan.json"]
-    assert command(installed, *words).returncode == 1
+    assert command(installed, *words).exit_code == 1
     plan = json.loads((installed / "tight-plan.json").read_text())
     reason = next(u["reason"] for u in plan["unmet"] if u["goal"] == "ZoneBandwidth")
     assert re.match("[12] zones? not content: ", reason)
@@ -100,7 +104,7 @@ def test_what_a_zone_cannot_carry_is_explained(installed: Path) -> None:
 
 def test_a_cluster_without_the_attributes_of_its_goal_is_one_sentence(installed: Path) -> None:
     done = command(installed, "propose", "cluster.json", "--goals", "zones.yaml")
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.exit_code, done.stdout) == (2, "")
     assert "ZoneBandwidth: the snapshot has no broker attribute 'zone'" in done.stderr
     assert done.stderr.count("\n") == 1
 
@@ -108,18 +112,18 @@ def test_a_cluster_without_the_attributes_of_its_goal_is_one_sentence(installed:
 def test_its_goal_conforms(installed: Path) -> None:
     words = ["goals", "check", "zone_bandwidth:ZoneBandwidth"]
     done = command(installed, *words)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.exit_code == 0, done.stdout + done.stderr
 
 
 def test_its_strategy_makes_plans_that_pass_their_check(installed: Path) -> None:
     words = ["propose", "cluster.json", "--strategy", "fewest-first", "-o", "evened.json"]
     done = command(installed, *words, "--strategy-option", "steps=7")
-    assert done.returncode in (0, 1), done.stderr
+    assert done.exit_code in (0, 1), done.stderr
     plan = json.loads((installed / "evened.json").read_text())
     assert 0 < plan["summary"]["replica_moves"] <= 7
-    assert command(installed, "verify", "cluster.json", "evened.json").returncode == 0
+    assert command(installed, "verify", "cluster.json", "evened.json").exit_code == 0
     wrong = command(installed, *words, "--strategy-option", "steps=-1")
-    assert wrong.returncode == 2
+    assert wrong.exit_code == 2
     assert wrong.stderr == (
         "counterpoise: strategy fewest-first, option steps: -1 found; input should be greater "
         "than or equal to 0\n"
@@ -138,7 +142,7 @@ def test_its_operation_is_asked_for_by_name(installed: Path) -> None:
     }  # fmt: skip
     # The checker replays the steps, and says that it does not know what was asked.
     checked = command(installed, "verify", "cluster.json", "evacuated.json")
-    assert checked.returncode == 1
+    assert checked.exit_code == 1
     assert "'evacuate_rack' is not known to the check" in " ".join(checked.stdout.split())
 
 
@@ -164,7 +168,7 @@ def test_what_is_asked_wrongly_is_one_sentence(
     installed: Path, options: list[str], said: str
 ) -> None:
     done = command(installed, "propose", "cluster.json", "--operation", "evacuate_rack", *options)
-    assert done.returncode == 2
+    assert done.exit_code == 2
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
 
@@ -176,12 +180,12 @@ def test_its_source_reports_to_the_metrics_topic(installed: Path) -> None:
         # The mocked broker creates a topic when it is asked about it.
         Producer({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics("metrics", 10)
         done = command(installed, *words, "--source-option", "broker=4")
-        assert done.returncode == 0, done.stderr
+        assert done.exit_code == 0, done.stderr
         assert done.stdout == "2 records sent to metrics\n"
         records = list(read_records(bootstrap, "metrics"))
     assert [(r.broker, r.metrics) for r in records] == 2 * [(4, {CPU: 50.0})]
     wrong = command(installed, *words, "--source-option", "broker=four")
-    assert wrong.returncode == 2
+    assert wrong.exit_code == 2
     assert "source steady, option broker: 'four' found; input should be" in wrong.stderr
     missing = command(installed, *words)
     assert "source steady, option broker: none found, a value expected" in missing.stderr
@@ -192,14 +196,14 @@ def test_its_notifier_delivers_an_event(installed: Path) -> None:
     shown = command(installed, "notifiers", "show", "file").stdout
     assert "notifiers: [{name: file, options: {FIELD: VALUE}}]" in shown
     done = command(installed, "notifiers", "test", "file", "--option", "path=events.jsonl")
-    assert (done.returncode, done.stdout) == (0, "file: delivered\n"), done.stderr
+    assert (done.exit_code, done.stdout) == (0, "file: delivered\n"), done.stderr
     (event,) = map(json.loads, (installed / "events.jsonl").read_text().splitlines())
     assert event["event"] == "test"
     there = command(installed, "notifiers", "test", "file", "--option", "path=nowhere/events")
-    assert (there.returncode, there.stdout) == (1, "file: not delivered\n")
+    assert (there.exit_code, there.stdout) == (1, "file: not delivered\n")
     assert "file: an event was not delivered (FileNotFoundError)" in there.stderr
     wrong = command(installed, "notifiers", "test", "file", "--option", "file=events")
-    assert wrong.returncode == 2
+    assert wrong.exit_code == 2
     assert wrong.stderr == (
         "counterpoise: options: notifiers.0: notifier file: an unknown option found, one of path "
         "expected\n"
@@ -220,13 +224,13 @@ def test_its_detector_finds_what_its_operation_mends(installed: Path) -> None:
     assert "; it is acted on after 1 h" in waiting["reason"]
     settings.write_text(f"{whole}detectors: {{{asked % '0'}}}\n")
     done = command(installed, *words)
-    assert done.returncode == 1, done.stderr
+    assert done.exit_code == 1, done.stderr
     proposed = json.loads(done.stdout)
     assert (proposed["kind"], proposed["cause"]) == ("proposed", "rack_maintenance")
     assert proposed["plan"]["operation"]["kind"] == "evacuate_rack"
     settings.write_text("detectors: {rack_maintenance: {}}")
     wrong = command(installed, *words)
-    assert wrong.returncode == 2
+    assert wrong.exit_code == 2
     assert wrong.stderr == (
         "counterpoise: settings file settings.yaml: detectors: detector rack_maintenance, option "
         "rack: none found, a value expected\n"
@@ -243,15 +247,15 @@ def test_its_reader_reads_a_table(installed: Path) -> None:
     words = ["propose", "today.rooms", "--goals", "even.yaml", "-o", "rooms.json"]
     option = ["--snapshot-option", "capacity=100"]
     done = command(installed, *words, *option)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert json.loads((installed / "rooms.json").read_text())["summary"]["replica_moves"] == 3
-    assert command(installed, "verify", "today.rooms", "rooms.json", *option).returncode == 0
+    assert command(installed, "verify", "today.rooms", "rooms.json", *option).exit_code == 0
     for wrong, said in (
         ([], "snapshot reader rooms, option capacity: none found, a value expected"),
         (["--snapshot-option", "size=3"], "snapshot reader rooms: option 'size' found, one of"),
     ):
         failed = command(installed, *words, *wrong)
-        assert failed.returncode == 2
+        assert failed.exit_code == 2
         assert said in failed.stderr
     (installed / "broken.rooms").write_text("room,server\n1,x\n")
     failed = command(installed, "propose", "broken.rooms", *option)
