@@ -199,7 +199,7 @@ def test_equal_remedies_are_said_once_and_long_reasons_are_folded(page: Tab) -> 
     assert "allowed single actions" in main_text(page)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.soak)])
 def test_no_view_has_a_serious_accessibility_problem(page: Tab, scheme: str) -> None:
     page.send(
         "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]

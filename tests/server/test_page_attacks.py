@@ -154,7 +154,12 @@ def test_odd_names_are_shown_as_what_they_are(browser: Tab, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "place", ["/broker/%E0%A4%A", "/%", "/none/<b>", "/proposals/..%2F..%2Fstate"]
+    "place",
+    [
+        "/broker/%E0%A4%A",
+        "/none/<b>",
+        *(pytest.param(p, marks=pytest.mark.soak) for p in ("/%", "/proposals/..%2F..%2Fstate")),
+    ],
 )
 def test_an_address_that_means_nothing_is_one_sentence(page: Tab, place: str) -> None:
     page.show(place)
@@ -184,7 +189,9 @@ def test_back_and_forward_and_reload_show_the_same_view(page: Tab) -> None:
     )
 
 
-@pytest.mark.parametrize("status", [401, 429, 500, 503])
+@pytest.mark.parametrize(
+    "status", [401, 503, *(pytest.param(s, marks=pytest.mark.soak) for s in (429, 500))]
+)
 def test_a_view_that_was_refused_is_shown_after_the_next_round(
     page: Tab, client: httpx.Client, status: int
 ) -> None:
@@ -554,7 +561,7 @@ def test_at_four_hundred_percent_nothing_scrolls_sideways(page: Tab) -> None:
         assert page.run("document.documentElement.scrollWidth") <= 320, view
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["dark", pytest.param("light", marks=pytest.mark.soak)])
 def test_a_comparison_and_a_running_execution_are_accessible_and_narrow(
     page: Tab, running: Served, client: httpx.Client, scheme: str
 ) -> None:
