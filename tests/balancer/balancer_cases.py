@@ -24,6 +24,8 @@ QUICK: dict[str, Any] = {
     "second_searches": 0,
     "passes": 1,
     "idle_rounds": 1,
+    # a limit of time would be used up otherwise
+    "futile_improvements": 1,
 }
 
 # Where a small cluster has to meet what it can: a part of the usual retries is enough for most.

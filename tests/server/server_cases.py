@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import httpx
 import numpy as np
+from balancer_cases import QUICK
 
 from balancer import Balancer, Plan
 from balancer.approval import Approvals, ProposalStore, changes_since
@@ -23,15 +24,6 @@ from balancer.server.audit import AuditLog
 from cluster_model import Snapshot, synthetic_snapshot
 
 Progressed = Callable[[Progress], None] | None
-# Without retries: how good a plan is, other tests tell.
-QUICK: dict[str, Any] = {
-    "strategy": "goals",
-    "perturbed_replicas": 0,
-    "second_searches": 0,
-    "passes": 1,
-    "idle_rounds": 1,
-    "futile_improvements": 1,
-}
 
 
 class LiveModel(PlainCluster):
