@@ -183,10 +183,12 @@ def run_example(text: str) -> None:
 def test_examples_run(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
+    # Spark looks for files of all tests where it is started
+    spark = request.getfixturevalue("spark") if page.name in _WITH_SPARK else None
     monkeypatch.chdir(tmp_path)
     with ExitStack() as ends:
-        if page.name in _WITH_SPARK:
-            ends.enter_context(taking_part(request.getfixturevalue("spark"), tmp_path))
+        if spark is not None:
+            ends.enter_context(taking_part(spark, tmp_path))
         for block in blocks(page):
             if block.name:
                 Path(block.name).write_text(block.text, encoding="utf-8")
