@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from backtest_cases import HOUR_MS, Log, rhythm, skewed, timeline_of, windows
+from balancer_cases import QUICK
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,15 +24,12 @@ from benchmarks.harness.world import without_topic
 from cluster_model import BrokerState, Snapshot
 from goals import load_goals
 
-# what becomes of plans is the subject, and not how good they are
-SHORT = {"strategy": "goals", "passes": 1, "idle_rounds": 1, "second_searches": 0}
-
 
 def lived(
     snapshot: Snapshot, hours: int, timeline: Timeline | None = None, **options: Any
 ) -> list[Event]:
     """All events of a configuration's life."""
-    options.setdefault("balancer", Balancer("default", strategy=SHORT))
+    options.setdefault("balancer", Balancer("default", strategy=QUICK))
     shown = {k: options.pop(k) for k in ("missing", "amplitude") if k in options}
     configuration = Configuration("tried", **options)
     return list(
@@ -143,7 +141,7 @@ def test_nothing_is_planned_on_loads_that_are_not_known(resource: str) -> None:
 def test_what_is_not_worth_its_bytes_is_not_done() -> None:
     requested = {"goal_violations": {"min_gain": 1e9, "min_gain_per_share": 1e9}}
     even = {"goals": [{"goal": "UsageDistribution", "resource": "network_in"}]}
-    soft = Balancer(even, strategy=SHORT)
+    soft = Balancer(even, strategy=QUICK)
     events = lived(skewed(), 6, balancer=soft, settings=Settings.model_validate(requested))
     assert "insufficient_gain" in kinds(events)
     assert not {"started", "executed"} & kinds(events)

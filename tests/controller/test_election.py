@@ -207,3 +207,26 @@ def test_who_leaves_knows_the_coordinator_first(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("session", [1.0, 1800.0])
 def test_the_client_takes_every_session_that_is_allowed(session: float) -> None:
     create("Consumer", Election("localhost:9092", session=session)._properties).close()
+
+
+@pytest.mark.parametrize("gone", [RuntimeError("Consumer closed"), "denied"])
+def test_who_may_not_ask_for_the_coordinator_or_has_left_asks_once(gone: Any) -> None:
+    calls: list[str] = []
+
+    class Consumer:
+        def __init__(self, *_: Any) -> None: ...
+
+        def committed(self, *_: Any) -> list[TopicPartition]:
+            calls.append("asked")
+            if gone == "denied":
+                raise KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
+            raise gone
+
+        def close(self) -> None:
+            calls.append("left")
+
+    # its clock stands still: what ends the wait is not the clock of the lease
+    election = Election("localhost:9092", session=SESSION, clock=lambda: 0.0)
+    election._consumer = Consumer()
+    election._close_client()
+    assert calls == ["asked", "left"]
