@@ -275,13 +275,12 @@ def admin_client(
     made: list[Any] = []
     # Why connections failed. The client only logs it while it looks for a first broker.
     failures: list[BaseException] = []
-    sends = _Sends(before_send)
+    transports = _Transports(before_send)
 
     def remember(**config: Any) -> Any:
         made.append(KafkaNetClient(**config))
         manager = made[-1]._manager
-        if before_send is not None:
-            sends.watch(manager)
+        transports.watch(manager)
         connect = manager.get_connection
 
         def connected(*args: Any, **options: Any) -> Any:
@@ -344,7 +343,7 @@ def admin_client(
 
     try:
         admin = bounded(connect)
-        if before_send is not None and not sends.seen:
+        if not transports.checked:
             raise KafkaSourceError(
                 f"kafka-python {client_version} sends requests in a way that cannot be checked, so "
                 "nothing may be written with it: install kafka-python 3.0.12"
@@ -746,15 +745,20 @@ def _client_properties(given: Mapping[str, Any]) -> dict[str, Any]:
     return properties
 
 
-class _Sends:
-    """Calls `check` right before each send to a socket; kafka-python has no hook for that."""
+class _Transports:
+    """Mends what kafka-python's transports lack.
+
+    `check` is called right before each send to a socket. What was received along with the end of
+    a connection is read before the end: a broker that refuses a login answers and closes, and
+    the client would drop the answer and log in again.
+    """
 
     def __init__(self, check: Callable[[], None] | None) -> None:
         self._check = check
-        self.seen = False
+        self.checked = check is None
 
     def watch(self, manager: Any) -> None:
-        """Check all that a connection manager's connections send from now on."""
+        """Mend all transports that a connection manager builds from now on."""
         build = getattr(manager, "_build_transport", None)
         if build is None:
             return
@@ -762,13 +766,15 @@ class _Sends:
         async def built(*args: Any, **options: Any) -> Any:
             transport = await build(*args, **options)
             if (send := getattr(transport, "_sock_send", None)) is not None:
-                transport._sock_send = lambda: self._checked(send)
+                transport._sock_send = lambda: self._send(send)
+            if (receive := getattr(transport, "_sock_recv", None)) is not None:
+                transport._sock_recv = lambda: self._receive(receive)
             return transport
 
         manager._build_transport = built
 
-    def _checked(self, send: Callable[[], Any]) -> Any:
-        self.seen = True
+    def _send(self, send: Callable[[], Any]) -> Any:
+        self.checked = True
         try:
             if self._check is not None:
                 self._check()
@@ -776,6 +782,11 @@ class _Sends:
             # Same as a failed send in the client's own method: bytes sent, and the error.
             return 0, error
         return send()
+
+    def _receive(self, receive: Callable[[], tuple[bytes, Any]]) -> tuple[bytes, Any]:
+        received, error = receive()
+        # The socket reports its end again at the next call.
+        return (received, None) if received else (received, error)
 
 
 def _within(seconds: float, call: Callable[[], T], interrupted: Callable[[], None]) -> T:

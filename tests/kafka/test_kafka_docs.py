@@ -27,7 +27,7 @@ def test_the_first_rebalance_goes_as_the_page_says(
     name = f"skewed-{uuid.uuid4().hex[:6]}"
     create_filled(cluster, name, {n: [n % 2, 1 - n % 2] for n in range(24)}, 100)
 
-    ran = []
+    ran, said = [], []
     for language, text in re.findall(r"(?ms)^```(\w+)\n(.*?)^```$", PAGE.read_text()):
         if language == "yaml":
             Path("capacities.yaml").write_text(text)
@@ -36,7 +36,8 @@ def test_the_first_rebalance_goes_as_the_page_says(
             words = shlex.split(line.replace("localhost:9092", cluster.bootstrap))
             assert words.pop(0) == "counterpoise"
             result = invoke(words)
-            assert result.exit_code == 0, f"{line}\n{result.output}"
+            said += [f"$ {line}", result.output]
+            assert result.exit_code == 0, "\n".join(said)
             ran.append(words[0])
     assert ran == ["snapshot", "load", "propose", "explain", "verify", "execute", "execute", "run"]
     after = read_cluster(cluster.bootstrap, capacity={"disk": 1e12}, resources=["disk"])
