@@ -148,55 +148,37 @@ def cases(draw: st.DrawFn, kinds: tuple[str, ...] = KINDS) -> Case:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_second_opinion_finds_nothing_wrong(kind: str) -> None:
-    @examples(4)
+def test_every_plan_is_sound_keeps_its_budget_and_is_made_again(kind: str) -> None:
+    @examples(3)
     @given(cases((kind,)))
     def check(case: Case) -> None:
-        report = check_plan(case.snapshot, case.propose().document())
+        before = replace(case.snapshot)
+        plan = case.propose()
+        report = check_plan(case.snapshot, plan.document())
         assert report.ok, [str(f) for f in (*report.violations, *report.mismatches)][:10]
+        plan.placement.check()
+        final = plan.final_snapshot()  # validates itself
+        load = plan.placement.recompute("broker", "load.disk")
+        assert final.broker_load()[:, 3] == pytest.approx(load)
+        s = plan.summary
+        if case.budget.moves is not None:
+            assert s.replica_moves + s.disk_moves + s.replicas_added <= case.budget.moves
+        if case.budget.bytes is not None:
+            assert s.cost <= case.budget.bytes
+        if case.arguments["seed"] % 2:
+            assert case.propose().to_json() == plan.to_json()
+        assert case.snapshot == before
 
     check()
 
 
 @pytest.mark.slow
-@examples(5)
-@given(cases())
-def test_equal_input_gives_equal_bytes_and_is_left_alone(case: Case) -> None:
-    before = replace(case.snapshot)
-    first, second = case.propose(), case.propose()
-    assert first.to_json() == second.to_json()
-    assert case.snapshot == before
-
-
-@pytest.mark.slow
-@examples(6)
-@given(cases())
-def test_sums_and_placement_stay_sound(case: Case) -> None:
-    plan = case.propose()
-    plan.placement.check()
-    final = plan.final_snapshot()  # validates itself
-    load = plan.placement.recompute("broker", "load.disk")
-    assert final.broker_load()[:, 3] == pytest.approx(load)
-
-
-@pytest.mark.slow
-@examples(6)
-@given(cases())
-def test_budgets_are_kept(case: Case) -> None:
-    s = case.propose().summary
-    if case.budget.moves is not None:
-        assert s.replica_moves + s.disk_moves + s.replicas_added <= case.budget.moves
-    if case.budget.bytes is not None:
-        assert s.cost <= case.budget.bytes
-
-
-@pytest.mark.slow
-@examples(3)
+@examples(2)
 @given(st.integers(4, 9), st.sampled_from([0.2, 0.4]), st.integers(0, 1000))
 def test_what_is_balanced_is_left_alone(brokers: int, utilization: float, seed: int) -> None:
     snapshot = synthetic_snapshot(
         brokers=brokers,
-        partitions=20 * brokers,
+        partitions=10 * brokers,
         racks=brokers,
         load_sigma=0.5,
         utilization=utilization,

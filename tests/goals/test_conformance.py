@@ -51,10 +51,9 @@ from goals import (
     UsageDistribution,
     at_most,
     available,
+    testing,
 )
 from goals.testing import assert_conforms, check_goal, example_snapshots
-
-RESOURCES = ("cpu", "network_in", "network_out", "disk")
 
 
 def of_resources(goal: Callable[[str], Goal]) -> Iterator[Any]:
@@ -70,10 +69,10 @@ GOALS: list[Any] = [
     BrokerSetAwareness(),
     TopicRackDistribution(),
     ReplicaCapacity(limit=24),
-    *(ResourceCapacity(resource=r, threshold=0.75) for r in RESOURCES),
+    *of_resources(lambda r: ResourceCapacity(resource=r, threshold=0.75)),
     *of_resources(lambda r: HostCapacity(resource=r, threshold=0.7)),
     *of_resources(lambda r: GroupCapacity(resource=r, threshold=0.55, attribute="zone")),
-    *(UsageDistribution(resource=r) for r in RESOURCES),
+    *of_resources(lambda r: UsageDistribution(resource=r)),
     *of_resources(lambda r: GroupUsageDistribution(resource=r, attribute="zone")),
     UsageDistribution(resource="disk", low_utilization=0.6),
     PotentialNetworkOut(threshold=1.7),
@@ -110,6 +109,14 @@ GOALS: list[Any] = [
     PreferredLeaderRack(attribute="home"),
     PreferredLeaderRack(attribute="home", followers=True),
 ]
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Few actions and cells on each cluster; all of them are part of the soak."""
+    if request.node.get_closest_marker("soak") is None:
+        monkeypatch.setattr(testing, "_WALK", 16)
+        monkeypatch.setattr(testing, "_UNMET_CELLS", 2)
 
 
 each_goal = pytest.mark.parametrize("goal", GOALS, ids=lambda goal: getattr(goal, "name", None))
@@ -335,11 +342,18 @@ class _WrongWithLarge(_Uplink):
         super().prepare(cluster)
 
 
+@pytest.fixture
+def one_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = example_snapshots()[:1]
+    monkeypatch.setattr(testing, "example_snapshots", lambda seed: made)
+
+
 @pytest.mark.parametrize(
     ("goal", "clusters"),
-    [(_Zoned(), 4), (_TenantsPerZone(), 8), (_OwnZone(), 12), (_Uplink(), 8)],
+    [(_Zoned(), 1), (_TenantsPerZone(), 2), (_OwnZone(), 3), (_Uplink(), 2)],
     ids=lambda found: getattr(found, "name", None),
 )
+@pytest.mark.usefixtures("one_cluster")
 def test_goals_with_attributes_conform(goal: Goal, clusters: int) -> None:
     report = check_goal(goal)
     assert report.problems == []
@@ -347,6 +361,7 @@ def test_goals_with_attributes_conform(goal: Goal, clusters: int) -> None:
     assert not report.notes
 
 
+@pytest.mark.usefixtures("one_cluster")
 def test_faults_in_reading_attributes_are_found() -> None:
     (problem,) = check_goal(_WrongWithNumbers).problems
     assert problem == "condition 1: a score of 2 found, 0 to 1 expected"
