@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from balancer_cases import examples
+from balancer_cases import examples, long
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,11 +74,12 @@ def test_what_a_cost_lacks_is_the_sum_of_its_terms(seed: int, draw: int) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seeds", [1, *long(3)])
 def test_annealing_costs_less_than_rounds_and_its_plans_hold(
-    monkeypatch: pytest.MonkeyPatch,
+    seeds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     annealed, by_rounds = [], []
-    for seed in range(3):
+    for seed in range(seeds):
         p = problem(seed)
         s, balancer = snapshot_of(p), Balancer(goals_of(p))
         plan = balancer.propose(s)
@@ -95,7 +96,7 @@ def test_annealing_costs_less_than_rounds_and_its_plans_hold(
 
 
 @pytest.mark.slow
-@examples(4)
+@examples(2)
 @given(st.data())
 def test_what_may_not_move_stays(data: st.DataObject) -> None:
     p = problem(data.draw(st.integers(0, 100), "seed"))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from balancer_cases import by_hand
+from balancer_cases import QUICK, by_hand
 from command_line import invoke
 
 from balancer import Balancer, PlanDocument
@@ -51,7 +51,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def plan_with(goal: Goal) -> PlanDocument:
-    plan = Balancer([goal.model_copy(update={"tier": 0})]).propose(SNAPSHOT)
+    plan = Balancer([goal.model_copy(update={"tier": 0})], strategy=QUICK).propose(SNAPSHOT)
     # without a digest, which would tell of any change
     return plan.document().model_copy(update={"digest": None})
 

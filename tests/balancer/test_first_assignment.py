@@ -46,7 +46,7 @@ def unassigned(s: Snapshot, without: Any, **changes: Any) -> Snapshot:
     return replace(s, **fields | disks | changes)
 
 
-@examples(10)
+@examples(6)
 @given(
     st.integers(0, 10**6),
     st.sampled_from(OPERATIONS),
@@ -79,7 +79,7 @@ def test_every_plan_with_unassigned_partitions_is_sound(
 def test_a_rebalance_assigns_every_partition_with_a_leader() -> None:
     s = unassigned(small(), np.ones(60))
     assert s.n_replicas == 0
-    plan = Balancer("default").propose(s)
+    plan = Balancer("default", strategy=QUICK).propose(s)
     ended = plan.final_snapshot()
     assert (ended.replication_factor == 1).all()
     assert (ended.leader == 0).all()
@@ -91,7 +91,7 @@ def test_a_rebalance_assigns_every_partition_with_a_leader() -> None:
 
 def test_a_target_gives_more_replicas_and_leaves_racks_apart() -> None:
     s = unassigned(small(), np.ones(60), target_replicas=np.full(60, 2))
-    plan = Balancer("default").propose(s)
+    plan = Balancer("default", strategy=QUICK).propose(s)
     ended = plan.final_snapshot()
     assert (ended.replication_factor == 2).all()
     racks = ended.broker_rack[ended.replica_broker].reshape(-1, 2)
@@ -107,7 +107,7 @@ def test_a_target_gives_more_replicas_and_leaves_racks_apart() -> None:
 
 def test_a_target_adds_to_what_is_there() -> None:
     s = replace(small(), target_replicas=np.where(np.arange(60) < 5, 3, 0))
-    plan = Balancer("default").propose(s)
+    plan = Balancer("default", strategy=QUICK).propose(s)
     added = [a for a in plan.actions if a.kind == "add"]
     assert len(added) == 5
     assert not any(a.leader for a in added)
@@ -125,7 +125,9 @@ def test_the_leader_is_on_a_broker_that_may_lead() -> None:
 
 def test_demoting_assigns_nothing() -> None:
     s = unassigned(small(), np.arange(60) < 10)
-    plan = Balancer("default").propose(s, Operation(kind="demote_brokers", brokers=(1,)))
+    plan = Balancer("default", strategy=QUICK).propose(
+        s, Operation(kind="demote_brokers", brokers=(1,))
+    )
     assert not any(a.kind == "add" for a in plan.actions)
     assert "EligibleLeaders" in {u.goal for u in plan.unmet}
     assert_sound(s, plan)
@@ -134,7 +136,7 @@ def test_demoting_assigns_nothing() -> None:
 def test_frozen_partitions_stay_unassigned() -> None:
     s = unassigned(small(), np.arange(60) < 10)
     name = f"{s.topics[s.partition_topic[0]]}-{s.partition_number[0]}"
-    plan = Balancer("default").propose(s, Operation(frozen_partitions=(name,)))
+    plan = Balancer("default", strategy=QUICK).propose(s, Operation(frozen_partitions=(name,)))
     assert sum(a.kind == "add" for a in plan.actions) == 9
     assert_sound(s, plan)
 
@@ -142,7 +144,7 @@ def test_frozen_partitions_stay_unassigned() -> None:
 def test_no_room_is_said() -> None:
     s = unassigned(small(), np.arange(60) < 10)
     s = replace(s, capacity=s.broker_load() * 1.0001 + 1e-9)
-    plan = Balancer("default").propose(s)
+    plan = Balancer("default", strategy=QUICK).propose(s)
     (unmet,) = [u for u in plan.unmet if u.goal == "ReplicationFactor"]
     assert "none of the 6 brokers that may receive replicas can take one more" in unmet.reason
     assert_sound(s, plan)
@@ -152,10 +154,10 @@ def test_partitions_with_dead_replicas_are_created_again_if_they_may_be() -> Non
     s = small(dead_brokers=2, replication_factor=1)
     lost = np.isin(s.replica_broker, np.flatnonzero(s.broker_state == BrokerState.DEAD))
     assert lost.any()
-    kept = Balancer("default").propose(s)
+    kept = Balancer("default", strategy=QUICK).propose(s)
     assert "OnlineReplicas" in {u.goal for u in kept.unmet}
     s = replace(s, creatable=np.ones(s.n_partitions, np.bool_))
-    plan = Balancer("default").propose(s)
+    plan = Balancer("default", strategy=QUICK).propose(s)
     ended = plan.final_snapshot()
     assert (ended.broker_state[ended.replica_broker] != BrokerState.DEAD).all()
     assert not {"OnlineReplicas", "EligibleLeaders"} & {u.goal for u in plan.unmet}
@@ -164,14 +166,14 @@ def test_partitions_with_dead_replicas_are_created_again_if_they_may_be() -> Non
 
 def test_the_checker_does_not_let_anything_else_be_created() -> None:
     s = replace(small(dead_brokers=2, replication_factor=1), creatable=np.ones(60, np.bool_))
-    plan = Balancer("default").propose(s).document()
+    plan = Balancer("default", strategy=QUICK).propose(s).document()
     found = check_plan(replace(s, creatable=np.empty(0, np.bool_)), plan).violations
     assert "lost" in {v.kind for v in found}
 
 
 def test_the_checker_finds_a_first_replica_that_does_not_lead() -> None:
     s = unassigned(small(), np.arange(60) < 1)
-    plan = Balancer("default").propose(s).document()
+    plan = Balancer("default", strategy=QUICK).propose(s).document()
     actions = tuple(
         a.model_copy(update={"leader": False}) if a.kind == "add" else a for a in plan.actions
     )
@@ -181,7 +183,7 @@ def test_the_checker_finds_a_first_replica_that_does_not_lead() -> None:
 
 def test_kafka_cannot_create_replicas() -> None:
     s = unassigned(small(), np.arange(60) < 1)
-    plan = Balancer("default").propose(s)
+    plan = Balancer("default", strategy=QUICK).propose(s)
     with pytest.raises(PlanError, match=r"partition topic-\d+-\d+: no living replica found"):
         reassignment_json(plan)
 
@@ -200,7 +202,7 @@ def test_the_report_and_the_command_line_show_it(tmp_path: Path) -> None:
     assert result.exit_code in (0, 1), result.output
     checked = invoke(["verify", path, tmp_path / "plan.json"])
     assert checked.exit_code == 0, checked.output
-    assert "<html" in html_report(Balancer("default").propose(s))
+    assert "<html" in html_report(Balancer("default", strategy=QUICK).propose(s))
 
 
 # --- files

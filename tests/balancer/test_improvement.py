@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from typing import Any
-
-import pytest
 
 from balancer import Balancer, Budget, Plan
 from balancer.strategies.local_search import LocalSearch
@@ -46,6 +45,11 @@ def feasible() -> Snapshot:
     )
 
 
+@cache
+def plain() -> Plan:
+    return improved(feasible(), 0)
+
+
 def improved(snapshot: Snapshot, rounds: int, **budget: Any) -> Plan:
     strategy = LocalSearch(improvement_rounds=rounds, second_searches=0)
     plan = Balancer("default", strategy=strategy, budget=Budget(**budget)).propose(snapshot)
@@ -62,25 +66,20 @@ def met(plan: Plan) -> list[int]:
 
 
 def test_rounds_meet_a_goal_that_the_search_leaves_unmet() -> None:
-    plain, more = improved(feasible(), 0), improved(feasible(), 10)
-    assert [u.goal for u in plain.unmet] == ["LeaderBytesInDistribution"]
+    more = improved(feasible(), 10)
+    assert [u.goal for u in plain().unmet] == ["LeaderBytesInDistribution"]
     assert not more.unmet
     assert more.to_json() == improved(feasible(), 10).to_json()
 
 
-def test_more_rounds_never_end_worse_and_sometimes_better() -> None:
-    better = 0
-    for seed in (4, 103):
-        counts = [met(improved(crowded(seed), rounds)) for rounds in (0, 6)]
-        assert counts == sorted(counts), seed
-        better += counts[0] < counts[-1]
-    assert better
+def test_more_rounds_end_better() -> None:
+    counts = [met(improved(crowded(103), rounds)) for rounds in (0, 6)]
+    assert counts[0] < counts[1]
 
 
-@pytest.mark.parametrize("seconds", [None, 600.0])
-def test_limits_on_moves_end_without_such_rounds(seconds: float | None) -> None:
-    moves = improved(feasible(), 0).summary.replica_moves
-    plan = improved(feasible(), 10, moves=moves, seconds=seconds)
+def test_limits_on_moves_end_without_such_rounds() -> None:
+    moves = plain().summary.replica_moves
+    plan = improved(feasible(), 10, moves=moves, seconds=600.0)
     assert plan.summary.replica_moves <= moves
     assert [u.goal for u in plan.unmet] == ["LeaderBytesInDistribution"]
 

@@ -50,7 +50,7 @@ def test_every_other_goal_is_met_although_a_hard_limit_cannot_be(plan: Plan) -> 
 
 
 def test_a_soft_limit_that_cannot_be_kept_does_not_stop_lower_tiers() -> None:
-    snapshot = synthetic_snapshot(brokers=20, partitions=3000)
+    snapshot = synthetic_snapshot(brokers=10, partitions=600)
     plan = Balancer("cruise-control").propose(snapshot)
     (unmet,) = (u for u in plan.unmet if u.goal == "PotentialNetworkOut")
     assert unmet.proven
