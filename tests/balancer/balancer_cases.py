@@ -24,12 +24,18 @@ QUICK: dict[str, Any] = {
     "second_searches": 0,
     "passes": 1,
     "idle_rounds": 1,
+    "explored_placements": 50,
     # a limit of time would be used up otherwise
     "futile_improvements": 1,
 }
 
 # Where a small cluster has to meet what it can: a part of the usual retries is enough for most.
-FEW_RETRIES = {"strategy": "goals", "perturbation_tries": 3, "second_searches": 1}
+FEW_RETRIES = {
+    "strategy": "goals",
+    "perturbation_tries": 3,
+    "second_searches": 1,
+    "explored_placements": 100,
+}
 
 # One of every kind, for clusters of `small`.
 OPERATIONS: list[dict[str, Any]] = [

@@ -82,7 +82,7 @@ def crowded(seed: int) -> tuple[Snapshot, int]:
 
 @pytest.mark.parametrize(
     "seed",
-    [2, 3, 6, 7, 9, *long(0, 1, 4, 5, 8, 10, 11)],
+    [2, 7, *long(0, 1, 3, 4, 5, 6, 8, 9, 10, 11)],
 )
 def test_a_limit_that_can_be_kept_at_the_start_can_be_kept_at_the_end(seed: int) -> None:
     snapshot, limit = crowded(seed)

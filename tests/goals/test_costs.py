@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from balancer_cases import examples
 from clusters import cluster, scores, snapshot
 from hypothesis import given
 from hypothesis import strategies as st
@@ -179,6 +180,7 @@ CASES: list[tuple[Any, Callable[[Cluster], list[float]]]] = [
 
 
 @pytest.mark.parametrize(("goal", "cost"), CASES, ids=lambda x: getattr(x, "name", ""))
+@examples(8)
 @given(st.integers(0, 10**6))
 def test_a_contentment_is_an_affine_function_of_the_cost(
     goal: Any, cost: Callable[[Cluster], list[float]], seed: int
