@@ -47,7 +47,10 @@ def unsteady(seed: int) -> Snapshot:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("goals", "seed"), [("default", 0), ("default", 3), ("cruise-control", 1)])
+@pytest.mark.parametrize(
+    ("goals", "seed"),
+    [pytest.param("default", 0, marks=pytest.mark.soak), ("default", 3), ("cruise-control", 1)],
+)
 @pytest.mark.parametrize(
     "operation",
     [

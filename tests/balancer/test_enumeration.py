@@ -189,7 +189,7 @@ def test_replicas_that_leave_a_dead_broker_push_no_others_away() -> None:
         # two moves, of which one of another replica of 2 bytes is enough
         (218, 2.0),
         # a move that two transfers of leadership replace
-        (270, 0.0),
+        pytest.param(270, 0.0, marks=pytest.mark.soak),
     ],
 )
 def test_a_small_plan_copies_no_more_than_what_it_reaches_needs(seed: int, cost: float) -> None:
