@@ -15,7 +15,7 @@ from cluster_model import BrokerState, Snapshot, synthetic_snapshot
 
 # six brokers with ids 1 to 6 in three racks
 SNAPSHOT = synthetic_snapshot(brokers=6, partitions=60, racks=3, disks_per_broker=2)
-DOCUMENT = Balancer("autobalancer").propose(SNAPSHOT).document()
+DOCUMENT = Balancer("autobalancer", strategy=QUICK).propose(SNAPSHOT).document()
 
 
 def with_actions(actions: list[Action], **changes: Any) -> PlanDocument:
@@ -66,7 +66,7 @@ def violations(
 
 @pytest.mark.parametrize("profile", ["autobalancer", "cruise-control"])
 def test_a_good_plan_passes(profile: str) -> None:
-    plan = Balancer(profile).propose(SNAPSHOT)
+    plan = Balancer(profile, strategy=QUICK).propose(SNAPSHOT)
     assert len(plan)
     report = check_plan(SNAPSHOT, plan.document())
     assert report.ok, [str(f) for f in (*report.violations, *report.mismatches)]
@@ -324,7 +324,7 @@ def test_a_wrong_figure_is_found(
 
 def test_an_unmet_goal_kept_quiet_is_found() -> None:
     scarce = synthetic_snapshot(brokers=4, partitions=20, racks=2)
-    document = Balancer("cruise-control").propose(scarce).document()
+    document = Balancer("cruise-control", strategy=QUICK).propose(scarce).document()
     assert {u.goal for u in document.unmet} >= {"RackAwareness"}
     quiet = document.model_copy(update={"unmet": ()})
     assert "unmet" in kinds(check_plan(scarce, quiet))
@@ -332,7 +332,7 @@ def test_an_unmet_goal_kept_quiet_is_found() -> None:
 
 def test_lists_read_back_from_json_are_the_same() -> None:
     operation = Operation(kind="remove_brokers", brokers=(2,))
-    plan = Balancer("autobalancer").propose(SNAPSHOT, operation)
+    plan = Balancer("autobalancer", strategy=QUICK).propose(SNAPSHOT, operation)
     read = PlanDocument.model_validate_json(plan.to_json())
     assert check_plan(SNAPSHOT, read) == check_plan(SNAPSHOT, plan.document())
 
@@ -378,7 +378,11 @@ def test_plans_that_add_replicas_to_broker_sets_pass(seed: int) -> None:
 
 def test_a_plan_beyond_its_budget_is_found() -> None:
     snapshot = synthetic_snapshot(brokers=6, partitions=60, racks=3)
-    plan = Balancer("default", budget=Budget(moves=2, cost=1e15)).propose(snapshot).document()
+    plan = (
+        Balancer("default", budget=Budget(moves=2, cost=1e15), strategy=QUICK)
+        .propose(snapshot)
+        .document()
+    )
     assert plan.budget == Budget(moves=2, cost=1e15)
     assert plan.summary.replica_moves == 2
     for budget in (Budget(moves=1), Budget(cost=1.0)):
@@ -388,7 +392,7 @@ def test_a_plan_beyond_its_budget_is_found() -> None:
 
 def test_a_plan_without_a_budget_keeps_its_digest() -> None:
     snapshot = synthetic_snapshot(brokers=6, partitions=60, racks=3)
-    plan = Balancer("default").propose(snapshot).document()
+    plan = Balancer("default", strategy=QUICK).propose(snapshot).document()
     record = plan.model_dump(mode="json")
     del record["budget"]
     assert PlanDocument.model_validate(record).content_digest == plan.digest

@@ -48,6 +48,7 @@ def cost(scorer: Scorer, i: int) -> float:
     return float((1 - scorer.goals[i].score(scorer.cluster.state("broker"))).sum())
 
 
+@examples(10)
 @given(st.integers(0, 10**6))
 def test_a_goal_that_adds_up_scores_an_action_by_its_total(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -81,7 +82,7 @@ def test_a_goal_that_adds_up_conforms() -> None:
     assert_conforms(DiskCost)
 
 
-@examples(8)
+@examples(4)
 @given(st.integers(0, 10**6))
 def test_what_is_allowed_hurts_no_goal_above(seed: int) -> None:
     rng = np.random.default_rng(seed)

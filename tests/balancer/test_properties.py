@@ -149,7 +149,7 @@ def cases(draw: st.DrawFn, kinds: tuple[str, ...] = KINDS) -> Case:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_plan_is_sound_keeps_its_budget_and_is_made_again(kind: str) -> None:
-    @examples(3)
+    @examples(2)
     @given(cases((kind,)))
     def check(case: Case) -> None:
         before = replace(case.snapshot)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from balancer_cases import QUICK
 
 from balancer import Balancer, Budget, Operation
 from balancer.cli.tables import overview
@@ -16,12 +17,12 @@ from metrics_reporter.quantities import percent
 
 
 def uneven() -> Snapshot:
-    return synthetic_snapshot(brokers=10, partitions=400, racks=5, seed=3)
+    return synthetic_snapshot(brokers=10, partitions=200, racks=5, seed=3)
 
 
 @pytest.fixture(name="plan", scope="module")
 def _plan() -> Plan:
-    return Balancer("default").propose(uneven())
+    return Balancer("default", strategy=QUICK).propose(uneven())
 
 
 def test_a_point_states_how_even_its_first_actions_leave_the_cluster(plan: Plan) -> None:
@@ -65,14 +66,16 @@ def test_the_command_line_prints_the_relief(plan: Plan) -> None:
 
 def test_a_plan_that_adds_replicas_states_none() -> None:
     operation = Operation(kind="change_replication_factor", replication_factor={".*": 4})
-    plan = Balancer("default").propose(uneven(), operation)
+    plan = Balancer("default", strategy=QUICK).propose(uneven(), operation)
     assert plan.summary.replicas_added > 0
     assert plan.relief == ()
     assert check_plan(plan.snapshot, plan.document()).ok
 
 
 def test_a_plan_that_copies_nothing_states_none() -> None:
-    assert Balancer("default", budget=Budget(moves=0)).propose(uneven()).relief == ()
+    assert (
+        Balancer("default", budget=Budget(moves=0), strategy=QUICK).propose(uneven()).relief == ()
+    )
 
 
 def test_a_plan_from_before_keeps_its_digest(plan: Plan) -> None:
