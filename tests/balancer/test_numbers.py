@@ -54,16 +54,6 @@ def test_where_a_capacity_is_0_sums_are_the_same_in_any_order_to_the_last_bit(
     assert held.sum() == pytest.approx(sum(loads), rel=1e-12)
 
 
-def test_what_has_left_a_broker_without_capacity_leaves_nothing_behind() -> None:
-    loads = [0.1, 0.2, 0.3, 0.7, 1e6 / 3]
-    snapshot = by_hand([(0,)] * 5, brokers=3, load=loads, capacity=1e7)
-    snapshot = replace(snapshot, capacity=np.array([[0.0], [1e7], [1e7]]))
-    plan = Balancer([ResourceCapacity(resource="disk")]).propose(snapshot)
-    assert plan.ok
-    assert not plan.final_snapshot().broker_load()[0].any()
-    assert check_plan(snapshot, plan.document()).ok
-
-
 @pytest.mark.parametrize("size", [1.0, 1e3, 1e9, 1e14])
 def test_a_broker_without_capacity_is_emptied_whatever_its_load(size: float) -> None:
     loads = list(np.random.default_rng(0).uniform(0.5, 1.5, 300) * size)

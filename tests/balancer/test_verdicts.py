@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pytest
 from balancer_cases import QUICK
-from command_line import invoke
 
 from balancer import Balancer, Budget, Operation, Plan
 from balancer.verification.checker import check_plan
-from cluster_model import BrokerState, Snapshot, save_snapshot, synthetic_snapshot
+from cluster_model import BrokerState, Snapshot, synthetic_snapshot
 
 
 def cluster(**changes: int) -> Snapshot:
@@ -87,10 +86,3 @@ def test_a_rebalance_has_no_verdict_and_none_is_accepted() -> None:
     other = plan_of(CASES[0][0]).verdict
     report = check_plan(plan.snapshot, replace(plan, verdict=other).document())
     assert {m.kind for m in report.mismatches} == {"verdict"}
-
-
-def test_the_verdict_leads_the_report(tmp_path: object) -> None:
-    path = f"{tmp_path}/cluster.json"
-    save_snapshot(cluster(), path)
-    done = invoke(["propose", path, "--remove-brokers", "3"])
-    assert done.output.lstrip().startswith("Broker 3 is empty.")

@@ -233,14 +233,6 @@ def test_a_transient_use_is_of_what_is_there_or_was(seed: int) -> None:
     assert goal.score(now.state("broker")) == pytest.approx(expected)
 
 
-def test_what_returns_home_costs_nothing_again() -> None:
-    s = attributed(5)
-    now, goal = walked(s, 5), MoveCost().prepared(Cluster(Placement(s)))
-    assert goal.score(now.partition_state()).min() < 1
-    home = Cluster(Placement(s))
-    assert goal.score(home.partition_state()).min() == 1
-
-
 def test_a_replica_created_from_nothing_costs_nothing() -> None:
     s = snapshot([[0, 1], [1]], brokers=3)
     s = replace(
