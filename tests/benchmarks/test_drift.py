@@ -29,7 +29,7 @@ def values(rows: list[Row], metric: str) -> dict[str, float]:
 
 
 def test_a_budget_is_kept_in_every_round(small: None) -> None:
-    rows = list(module.drift(["S"], quiet(rounds=4)))
+    rows = list(module.drift(["S"], quiet(rounds=3)))
     most = values(rows, "bytes moved / all bytes, largest")
     assert most["nothing moved"] == 0
     assert most["0.1 % of the bytes"] <= 0.001

@@ -84,6 +84,7 @@ def test_the_figures_of_a_task_that_moves_are_those_by_hand() -> None:
     )
 
 
+@pytest.mark.soak
 def test_goals_restore_little_while_instances_restart() -> None:
     goals, kafkas = (
         measured("tasks-downtime", "restart-standby", rounds=1, subject=subject)
