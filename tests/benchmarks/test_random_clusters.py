@@ -54,10 +54,9 @@ def test_findings_are_reported_and_fail_the_run(
     reported: list[str] = []
     rows: dict[str, Any] = {}
     run = module.random_clusters(["S"], Options(log=reported.append))
-    with pytest.raises(
-        BenchmarkError, match=r"1 racks.*, [2-4] cost_bound|[2-4] cost_bound.*racks"
-    ):
+    with pytest.raises(BenchmarkError, match="racks") as caught:
         rows.update((row.metric, row.value) for row in run)
+    assert "cost_bound" in str(caught.value)
     assert rows["violations"] == rows["plans"]
     # figures of steps that cannot be done are no figures
     assert rows["mismatches"] == 0

@@ -5,13 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import patch
 
 import httpx
 import numpy as np
 from balancer_cases import QUICK
+from fastapi import FastAPI
+from starlette.datastructures import State
 
 from balancer import Balancer, Plan
 from balancer.approval import Approvals, ProposalStore, changes_since
@@ -19,11 +24,12 @@ from balancer.controller import Controller, PlainCluster, Settings
 from balancer.execution import ChangedClusterError, Executor, Limits, Outcome, Progress
 from balancer.execution.steering import Steering
 from balancer.planning.document import PlanDocument
-from balancer.server import Server, ServerSettings, Service
+from balancer.server import Server, ServerSettings, Service, app
 from balancer.server.audit import AuditLog
 from cluster_model import Snapshot, synthetic_snapshot
 
 Progressed = Callable[[Progress], None] | None
+first_application = cache(app._application)
 
 
 class LiveModel(PlainCluster):
@@ -144,6 +150,13 @@ def ended(client: httpx.Client, job: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def application() -> FastAPI:
+    """One with the routes of the first, which take longer to build than most tests."""
+    made = copy(first_application())
+    made.state, made.user_middleware, made.middleware_stack = State(), [], None
+    return made
+
+
 @contextmanager
 def served(
     directory: Path,
@@ -199,7 +212,8 @@ def served(
         planning_queue=who.planning_queue,
         plans_per_client=who.plans_per_client,
     )
-    server = Server(service, who, host, port, controller.metrics.text)
+    with patch.object(app, "_application", application):
+        server = Server(service, who, host, port, controller.metrics.text)
     listeners.append(server.decided)
     controller.approvals.changed = server.proposal_changed
     thread = threading.Thread(target=controller.run, daemon=True)

@@ -260,6 +260,7 @@ def test_every_refusal_is_described_as_it_is() -> None:
             assert {"400", "401", "403", "404", "409", "422", "429", "503"} <= set(refusals)
 
 
+@pytest.mark.soak
 def test_the_description_is_valid_openapi() -> None:
     from openapi_spec_validator import validate
 

@@ -80,10 +80,9 @@ class Clients:
         return chance.choice(changes)()
 
 
-@pytest.mark.parametrize(
-    "requests", [800, pytest.param(10_000, marks=pytest.mark.soak)], ids=["quick", "full"]
-)
-def test_mixed_requests_while_an_execution_runs(tmp_path: Path, requests: int) -> None:
+@pytest.mark.soak
+def test_mixed_requests_while_an_execution_runs(tmp_path: Path) -> None:
+    requests = 10_000
     access = {"rates": {"requests": 1e6, "changes": 1e6}, "idle_timeout": 30}
     with (
         served(tmp_path, access=access, settings={"interval": 1.0}) as found,
