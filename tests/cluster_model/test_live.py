@@ -447,7 +447,7 @@ def test_snapshots_are_whole_while_updates_go_on() -> None:
     for thread in threads:
         thread.start()
     try:
-        for _ in range(150):
+        for _ in range(40):
             seen = model.observe(min_ratio=0.0)
             load = seen.snapshot.leader_load[:, IN]
             assert seen.snapshot.n_partitions == len(seen.completeness.partitions)

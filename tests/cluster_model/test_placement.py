@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from balancer_cases import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -89,6 +90,7 @@ def kinds(snapshot: Snapshot) -> list[int]:
     return [MOVE, LEAD, MOVE_DISK] if snapshot.n_disks else [MOVE, LEAD]
 
 
+@examples(10)
 @given(snapshots(), seeds)
 def test_sums_stay_what_a_recomputation_gives(snapshot: Snapshot, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -101,6 +103,7 @@ def test_sums_stay_what_a_recomputation_gives(snapshot: Snapshot, seed: int) -> 
         assert len(set(held.tolist())) == len(held)
 
 
+@examples(10)
 @given(snapshots(), seeds)
 def test_a_move_inside_a_group_changes_none_of_its_sums(snapshot: Snapshot, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -116,6 +119,7 @@ def test_a_move_inside_a_group_changes_none_of_its_sums(snapshot: Snapshot, seed
     assert np.array_equal(placement.sums(PerTopic(ZONE), "replica_count"), per_topic)
 
 
+@examples(10)
 @given(snapshots(), seeds)
 def test_undoing_restores_everything(snapshot: Snapshot, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -142,6 +146,7 @@ def test_undoing_restores_everything(snapshot: Snapshot, seed: int) -> None:
             assert after == pytest.approx(before, rel=1e-9, abs=1e-9 * most)
 
 
+@examples(10)
 @given(snapshots(), seeds)
 def test_mixed_batches_equal_their_actions_one_by_one(snapshot: Snapshot, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -160,6 +165,7 @@ def test_mixed_batches_equal_their_actions_one_by_one(snapshot: Snapshot, seed: 
 
 
 @pytest.mark.slow
+@examples(10)
 @given(snapshots(), seeds)
 def test_delta_is_what_the_sums_change_by(snapshot: Snapshot, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -199,6 +205,7 @@ def test_a_fresh_placement_is_the_snapshot(snapshot: Snapshot, spare: int) -> No
         assert np.array_equal(placement.replica_disk[kept.ravel()], snapshot.replica_disk)
 
 
+@examples(10)
 @given(snapshots(), seeds)
 def test_a_former_load_is_what_has_left_since_the_start(snapshot: Snapshot, seed: int) -> None:
     rng = np.random.default_rng(seed)

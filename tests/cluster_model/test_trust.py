@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from balancer.controller.feed import window_noise
+from benchmarks.harness import world as world_module
 from benchmarks.harness.world import HOUR, Weather, World
 from benchmarks.poison import led_by, shifted
 from cluster_model import BrokerState, Snapshot, synthetic_snapshot
@@ -40,6 +41,12 @@ class Lying(World):
         value = batch.value.copy()
         value[hit] = change(value[hit])
         return replace(batch, value=value)
+
+
+@pytest.fixture(autouse=True)
+def report_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three times in a window, which is enough, instead of five times."""
+    monkeypatch.setattr(world_module, "INTERVAL", 100.0)
 
 
 def cluster(**options: int) -> Snapshot:
@@ -86,8 +93,9 @@ def test_followers_contradict_a_leader_that_agrees_with_itself(factor: float) ->
 
 
 @pytest.mark.filterwarnings("error", "ignore::ResourceWarning")
-@pytest.mark.parametrize("factor", [1e-300, 1e-310, 1e-30])
-@pytest.mark.parametrize("honest", [0.0, HOUR])
+@pytest.mark.parametrize(
+    ("factor", "honest"), [(1e-300, 0.0), (1e-310, 0.0), (1e-310, HOUR), (1e-30, 0.0)]
+)
 def test_next_to_nothing_is_compared_without_a_warning(factor: float, honest: float) -> None:
     _, seen = lived(BYTES_IN, lambda v: v * factor, honest=honest)
     assert LIAR in {d.broker for d in seen.distrust.doubts}
@@ -213,8 +221,8 @@ def test_cpu_confirms_bytes_only_if_they_explain_it() -> None:
     world.advance(HOUR)
     world.model.observe()
     world.lies = (BYTES_OUT, lambda v: v * 5, True)
-    for _ in range(9 * 12):
-        world.advance(300.0)
+    for _ in range(9 * 4):
+        world.advance(900.0)
         seen = world.model.observe()
         assert [d.broker for d in seen.distrust.doubts] == [LIAR]
         close_to_truth(seen, world, 2)
@@ -299,7 +307,7 @@ def test_a_broker_that_was_idle_is_compared_with_its_peers() -> None:
 
 
 @pytest.mark.parametrize("factor", [0.55, 1.9])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_small_lie_makes_nobody_else_a_liar(factor: float, seed: int) -> None:
     world = Lying(cluster(brokers=12), Weather(noise=0.1), seed=seed)
     world.lies = (BYTES_IN, lambda v: v * factor, True)
@@ -334,7 +342,11 @@ def test_cpu_in_whole_percent_may_repeat(cores: float) -> None:
 
 @pytest.mark.parametrize("replicas", [1, 3])
 @pytest.mark.parametrize("factor", [0.05, 5.0])
-def test_a_real_change_of_all_bytes_is_believed(factor: float, replicas: int) -> None:
+def test_a_real_change_of_all_bytes_is_believed(
+    factor: float, replicas: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What a single window shows is compared here.
+    monkeypatch.setattr(world_module, "INTERVAL", 60.0)
     world = World(cluster(replication_factor=replicas), Weather(noise=0.1), seed=1)
     world.advance(HOUR)
     world.model.observe()

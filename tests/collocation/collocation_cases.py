@@ -19,7 +19,9 @@ ROUNDS = 60
 
 
 # Some problems take long to draw.
-examples = settings(suppress_health_check=list(HealthCheck))
+examples = settings(
+    max_examples=settings().max_examples * 2 // 5, suppress_health_check=list(HealthCheck)
+)
 
 
 def allocation(

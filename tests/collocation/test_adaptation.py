@@ -49,33 +49,25 @@ def test_marked_brokers_are_retired_in_the_period_after_they_are_empty() -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("integrated", [True, False])
-def test_scale_in_ends_and_the_rest_is_balanced(integrated: bool) -> None:
-    hot = job(brokers=6)
-    skewed = np.where(hot.replica_broker[:, None] == 0, 3.0, 1.0) * hot.leader_load
-    run = MemoryJob(replace(hot, leader_load=skewed))
-    loop = Adaptation(run, by_milp, None, budget=3, integrated=integrated, removing=(5, 6))
-    periods = [loop.period() for _ in range(12)]
-    assert run.now.broker_ids.tolist() == [1, 2, 3, 4]
-    assert periods[-1].distance < 1
-    # what is urgent is done first, or what was asked first
-    before = periods[0].units.problem
-    leaving = before.removed[before.node]
-    moved = periods[0].node != before.node
-    assert moved[~leaving].any() == integrated
-
-
-@pytest.mark.slow
-def test_integrated_scale_in_is_in_balance_sooner() -> None:
-    def periods(integrated: bool) -> list[float]:
+def test_scale_in_ends_in_balance_and_sooner_if_it_is_integrated() -> None:
+    def distances(integrated: bool) -> list[float]:
         hot = job(brokers=6)
         skewed = np.where(hot.replica_broker[:, None] == 0, 3.0, 1.0) * hot.leader_load
         run = MemoryJob(replace(hot, leader_load=skewed))
         loop = Adaptation(run, by_milp, None, budget=3, integrated=integrated, removing=(5, 6))
-        return [loop.period().distance for _ in range(5)]
+        periods = [loop.period() for _ in range(8)]
+        assert run.now.broker_ids.tolist() == [1, 2, 3, 4]
+        assert periods[-1].distance < 1
+        # what is urgent is done first, or what was asked first
+        before = periods[0].units.problem
+        leaving = before.removed[before.node]
+        moved = periods[0].node != before.node
+        assert moved[~leaving].any() == integrated
+        return [period.distance for period in periods[:5]]
 
-    assert all(a <= b + 1e-9 for a, b in zip(periods(True), periods(False), strict=True))
-    assert sum(periods(True)) < sum(periods(False)) / 2
+    sooner, later = distances(True), distances(False)
+    assert all(a <= b + 1e-9 for a, b in zip(sooner, later, strict=True))
+    assert sum(sooner) < sum(later) / 2
 
 
 def test_what_is_too_large_to_help_anyone_leaves_all_the_same() -> None:
@@ -151,7 +143,7 @@ def test_brokers_that_were_to_leave_are_kept_before_others_are_started() -> None
     assert (loop.removing, run.started) == ((), 1)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_load_that_grows_and_falls_takes_brokers_and_lets_go_of_them() -> None:
     run = MemoryJob(job(load=10.0))
     loop = Adaptation(run, by_albic)

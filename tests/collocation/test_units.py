@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from collocation_cases import ROUNDS, allocation, examples, streams, talking
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer import Operation
@@ -122,7 +122,7 @@ def test_what_is_excluded_stays_unless_its_broker_goes() -> None:
         ]
     ),
 )
-@settings(examples, max_examples=settings().max_examples * 2 // 5)
+@examples
 def test_brokers_that_nothing_may_go_to_are_given_nothing(seed: int, operation: Operation) -> None:
     snapshot = synthetic_snapshot(
         brokers=6, partitions=40, replication_factor=1, racks=2, new_brokers=1, seed=seed
