@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from balancer_cases import long
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -131,7 +132,7 @@ def test_events_of_each_interval() -> None:
     assert found.tolist() == [[0, 1], [0, 0], [0, 1]]
 
 
-@pytest.mark.parametrize("size", ["10min, heartbeat 3 s", "10min, skewed, heartbeat 0.5 s"])
+@pytest.mark.parametrize("size", ["10min, heartbeat 3 s", *long("10min, skewed, heartbeat 0.5 s")])
 def test_ours_keeps_the_sla_more_often_at_no_more_cost(size: str) -> None:
     case = sla.case_named(size)
     drawn = events(case.trace, skewed=case.skewed, batches=case.batches, seed=0)

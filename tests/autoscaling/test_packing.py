@@ -353,7 +353,7 @@ def test_first_fit_takes_the_bin_with_the_lowest_number() -> None:
 
 @pytest.mark.parametrize("delta", [pytest.param(5, marks=pytest.mark.soak), 25])
 def test_repair_dominates_the_papers_heuristics(delta: int) -> None:
-    stream = write_speeds(200, 20, delta, seed=2)
+    stream = write_speeds(100, 20, delta, seed=2)
     found = {}
     for name in ("mwf", "mwfp", "mbf", "mbfp", *pack_pareto.OURS):
         run = pack_pareto.followed(pack_pareto.subject(name), stream)

@@ -12,7 +12,7 @@ from cluster_model import Snapshot, synthetic_snapshot
 
 @pytest.fixture(scope="module")
 def even() -> Snapshot:
-    skewed = synthetic_snapshot(brokers=9, partitions=180, racks=3, utilization=0.3)
+    skewed = synthetic_snapshot(brokers=9, partitions=90, racks=3, utilization=0.3)
     return Balancer("default").propose(skewed).final_snapshot()
 
 

@@ -11,7 +11,7 @@ from cluster_model import Snapshot, synthetic_snapshot
 
 
 def _skewed() -> Snapshot:
-    return synthetic_snapshot(brokers=6, partitions=90, topics=6, racks=3, utilization=0.2)
+    return synthetic_snapshot(brokers=6, partitions=60, topics=6, racks=3, utilization=0.2)
 
 
 def test_on_constant_load_it_moves_once_and_nothing_twice() -> None:
