@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -36,7 +35,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [sys.executable, "-m", "pip", "install", *options, "--target", str(place), str(source)],
         check=True,
     )
-    snapshot = synthetic_snapshot(brokers=8, partitions=60, replication_factor=2, racks=4, seed=1)
+    snapshot = synthetic_snapshot(brokers=8, partitions=40, replication_factor=2, racks=4, seed=1)
     save_snapshot(snapshot, place / "cluster.json")
     save_snapshot(in_zones(snapshot), place / "zones.json")
     goal = "{goal: ZoneBandwidth, share: 0.5, hard: true}"
@@ -56,13 +55,6 @@ def command(installed: Path, *words: str) -> Result:
     with contextlib.chdir(installed), pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(installed)
         return invoke(words)
-
-
-def test_a_command_of_its_own_finds_them(installed: Path) -> None:
-    words = [sys.executable, "-c", "from balancer.cli import main; main()", "strategies", "list"]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(installed), str(ROOT)])}
-    done = subprocess.run(words, capture_output=True, text=True, env=env, timeout=120)
-    assert "fewest-first" in done.stdout
 
 
 def test_both_are_listed_with_their_options(installed: Path) -> None:
