@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from balancer_cases import long
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kip_rules import Given, broken_rules, spread
@@ -138,7 +139,7 @@ def test_each_assignment_keeps_kip_441s_rules(case: Given) -> None:
     assert broken_rules(case, roles(assigned(case))) == []
 
 
-@settings(max_examples=settings().max_examples // 5)
+@settings(max_examples=settings().max_examples // 8)
 @given(cases(), st.randoms(use_true_random=False))
 def test_the_order_of_the_records_does_not_matter(case: Given, random: Random) -> None:
     shuffled = case._replace(
@@ -200,7 +201,7 @@ BETTER_TARGETS = json.loads((Path(__file__).parent / "better_targets.json").read
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, marks=() if number in (5, 10) else pytest.mark.soak)
+        pytest.param(case, marks=() if number == 10 else pytest.mark.soak)
         for number, case in enumerate(BETTER_TARGETS)
     ],
 )
@@ -243,9 +244,10 @@ def zipf(instances: int, joining: int, tasks: int = 60, standbys: int = 0, seed:
     return case._replace(instances=[*case.instances, *new])
 
 
-@pytest.mark.parametrize("standbys", [0, 1])
+@pytest.mark.parametrize("standbys", [0, *long(1)])
 def test_less_is_restored_than_for_kafkas_target_and_the_load_is_even(standbys: int) -> None:
-    case = zipf(instances=4, joining=1, tasks=24, standbys=standbys)
+    # Up to 50 copies would be searched for with many more retries.
+    case = zipf(instances=4, joining=1, standbys=standbys)
     end, found, rounds, restored = settled(case)
     _, _, kafka_rounds, kafka_restored = settled(case, "kafka")
     assert restored <= kafka_restored / 2

@@ -53,10 +53,14 @@ def course(timeline: Timeline, events: list[Event]) -> ReplicaHistory:
     return ReplicaHistory(timeline, [e.delta for e in events if e.delta is not None])
 
 
+@cache
+def day() -> tuple[Timeline, list[Event]]:
+    timeline = timeline_of((0, skewed()))
+    return timeline, lived(skewed(), 24, timeline)
+
+
 def test_plans_are_made_and_hold_from_the_end_of_their_copying_on() -> None:
-    s = skewed()
-    timeline = timeline_of((0, s))
-    events = lived(s, 48, timeline)
+    s, (timeline, events) = skewed(), day()
     started = next(e for e in events if e.kind == "started")
     executed = next(e for e in events if e.kind == "executed")
     # As fast as it may be copied: three of six brokers send at a time.
@@ -75,12 +79,12 @@ def test_plans_are_made_and_hold_from_the_end_of_their_copying_on() -> None:
 
 def test_it_is_better_afterwards() -> None:
     s = skewed()
-    timeline = timeline_of((0, s))
-    lives = course(timeline, lived(s, 48, timeline))
+    timeline, events = day()
+    lives = course(timeline, events)
     goals = load_goals("default")
-    loads = rhythm(s, 47)
+    loads = rhythm(s, 23)
     was = judge(CurrentReplicas(timeline).snapshot(0, *loads), goals, 0.8)
-    now = judge(lives.at(47 * HOUR_MS).snapshot(0, *loads), goals, 0.8)
+    now = judge(lives.at(23 * HOUR_MS).snapshot(0, *loads), goals, 0.8)
     assert now.violated < was.violated
     assert now.worst < was.worst
     assert now.balancedness > was.balancedness
@@ -125,7 +129,7 @@ def test_nothing_is_planned_on_loads_that_are_not_known(resource: str) -> None:
     unknown = np.array([3, 30])
 
     def reported() -> Iterator[Window]:
-        for window in windows(s, 24):
+        for window in windows(s, 12):
             leader, follower = window.leader.copy(), window.follower.copy()
             leader[unknown, s.resource(resource)] = np.nan
             yield Window(window.start_ms, window.row, leader, follower)
@@ -134,7 +138,7 @@ def test_nothing_is_planned_on_loads_that_are_not_known(resource: str) -> None:
     events = list(
         replay_one(
             Configuration("tried", Balancer("default", strategy=QUICK)), timeline, reported(),
-            first_ms=0, end_ms=24 * HOUR_MS, window_ms=HOUR_MS,
+            first_ms=0, end_ms=12 * HOUR_MS, window_ms=HOUR_MS,
         )
     )  # fmt: skip
     changed = np.concatenate([e.delta.row for e in events if e.delta is not None])
@@ -154,16 +158,16 @@ def test_what_is_not_worth_its_bytes_is_not_done() -> None:
 
 @pytest.mark.slow
 def test_limits_and_looks_are_those_of_the_settings() -> None:
-    free = lived(skewed(), 8)
-    held = lived(skewed(), 8, settings=Settings(max_moves=3))
+    free = lived(skewed(), 4)
+    held = lived(skewed(), 4, settings=Settings(max_moves=3))
     assert next(e for e in free if e.actions).actions > 3
     # A limit is one of moves; leadership comes on top.
     moves = [re.search(r"(\d+) replica move", e.reason) for e in held if e.kind == "started"]
     assert max(int(found[1]) for found in moves if found) == 3
-    rare = lived(skewed(), 24, settings=Settings(interval=6 * 3600.0))
+    rare = lived(skewed(), 12, settings=Settings(interval=6 * 3600.0))
     # An execution ends when it ends; all else is seen at a look.
     looks = {e.at_ms // HOUR_MS for e in rare if e.kind != "executed"}
-    assert looks == {6, 12, 18, 24}
+    assert looks == {6, 12}
 
 
 def test_the_clock_of_the_machine_limits_nothing() -> None:
