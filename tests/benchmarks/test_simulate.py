@@ -22,7 +22,7 @@ def test_on_constant_load_it_moves_once_and_nothing_twice() -> None:
     assert set(thrash(world.moved, 24 * HOUR).values()) == {0.0}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_cycles_of_one_plan_do_not_move_what_the_ones_before_them_moved() -> None:
     world = World(_skewed(), Weather())
     controller, _ = run_controller(world, execute=True, seconds=3 * HOUR)
