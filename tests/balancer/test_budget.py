@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from balancer_cases import examples
+from balancer_cases import QUICK, examples, long
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,6 +68,7 @@ def naive(start: Placement, now: Placement) -> tuple[int, Counter[int], Counter[
     return moves, arrived, gone
 
 
+@examples(8)
 @given(st.integers(0, 10**6), st.booleans())
 def test_what_is_spent_is_what_the_final_placement_takes(seed: int, disks: bool) -> None:
     rng = np.random.default_rng(seed)
@@ -103,6 +104,7 @@ def test_what_is_spent_is_what_the_final_placement_takes(seed: int, disks: bool)
             assert not Spending(start, now, Budget(moves=moves - 1)).within
 
 
+@examples(8)
 @given(st.integers(0, 10**6))
 def test_affordable_actions_keep_within_the_limits_one_after_the_other(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -174,7 +176,7 @@ def least_fullest(where: Ints, load: Floats, n: int, moves: int) -> float:
     return float(high / carried.mean())
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *long(1, 2, 3)])
 @pytest.mark.parametrize("moves", [1, 5, 20, 80])
 def test_few_moves_relieve_the_fullest_broker(seed: int, moves: int) -> None:
     s = single_copies(seed)
@@ -189,7 +191,7 @@ def test_few_moves_relieve_the_fullest_broker(seed: int, moves: int) -> None:
     assert reached <= 1.02 * max(best, 1.09)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, *long(*range(1, 6))])
 @pytest.mark.parametrize("moves", [50, 200, 400])
 def test_far_from_the_limits_the_fullest_broker_comes_first(seed: int, moves: int) -> None:
     # four to sixteen times as full as the mean: there all scores are nearly 0
@@ -225,12 +227,11 @@ def test_a_plan_without_a_limit_makes_few_moves_where_every_move_costs_the_same(
 
 
 def test_the_cost_of_a_plan_is_enough_for_it() -> None:
-    for seed in range(2):
-        s = synthetic_snapshot(brokers=8, partitions=120, racks=4, seed=seed)
-        plan = Balancer().propose(s)
-        limited = Balancer(budget=Budget(bytes=plan.summary.cost)).propose(s)
-        assert limited.rows.kind == plan.rows.kind
-        assert limited.summary.exhausted is None
+    s = synthetic_snapshot(brokers=8, partitions=60, racks=4, seed=1)
+    plan = Balancer().propose(s)
+    limited = Balancer(budget=Budget(bytes=plan.summary.cost)).propose(s)
+    assert limited.rows.kind == plan.rows.kind
+    assert limited.summary.exhausted is None
 
 
 def test_if_time_ends_the_search_within_limits_before_its_first_move_some_moves_are_made(
@@ -270,7 +271,7 @@ def grown(brokers: int, partitions: int) -> Snapshot:
 
 # with all goals, what leaders carry counts besides their number
 @pytest.mark.parametrize(("goals", "most"), [("default", 22), ("leaders", 16)])
-@pytest.mark.parametrize("brokers", [3, 5, 8, 12])
+@pytest.mark.parametrize("brokers", [3, 8, *long(5, 12)])
 def test_leadership_is_free_on_a_cluster_that_has_grown(
     brokers: int, goals: str, most: int
 ) -> None:
@@ -299,7 +300,7 @@ def test_as_many_replicas_are_added_as_limits_allow(limits: dict[str, Any], leas
         dead_brokers=1,
     )
     operation = Operation(kind="change_replication_factor", replication_factor={".*": 3})
-    plan = Balancer(budget=Budget(**limits)).propose(s, operation)
+    plan = Balancer(budget=Budget(**limits), strategy=QUICK).propose(s, operation)
     assert plan.summary.replicas_added >= least
     report = check_plan(s, plan.document())
     assert report.ok, [str(f) for f in (*report.violations, *report.mismatches)]
@@ -319,8 +320,8 @@ def spent(plan: Plan) -> tuple[int, float, int, int]:
 @given(st.integers(0, 10**6))
 def test_plans_keep_within_every_limit(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    s = synthetic_snapshot(brokers=9, partitions=120, racks=3, skew=3.0, seed=seed % 50)
-    total = Balancer("default").propose(s).summary
+    s = synthetic_snapshot(brokers=9, partitions=60, racks=3, skew=3.0, seed=seed % 50)
+    total = Balancer("default", strategy=QUICK).propose(s).summary
     limits: dict[str, Any] = {
         "moves": int(rng.integers(0, total.replica_moves + 1)),
         "bytes": float(rng.uniform(0, total.cost)),
@@ -328,7 +329,7 @@ def test_plans_keep_within_every_limit(seed: int) -> None:
         "moves_per_rack": int(rng.integers(0, 60)),
     }
     chosen = {name: limits[name] for name in limits if rng.random() < 0.6}
-    plan = Balancer("default", budget=Budget(**chosen)).propose(s)
+    plan = Balancer("default", budget=Budget(**chosen), strategy=QUICK).propose(s)
     found = dict(zip(limits, spent(plan), strict=True))
     assert all(found[name] <= chosen[name] for name in chosen), (chosen, found)
     assert not check_plan(s, plan.document()).violations
@@ -351,17 +352,17 @@ def test_an_operations_duty_comes_before_balance() -> None:
     s = synthetic_snapshot(brokers=9, partitions=200, racks=3, skew=4.0, seed=4)
     held = int((Placement(s).replica_broker == 2).sum())
     operation = Operation(kind="remove_brokers", brokers=(int(s.broker_ids[2]),))
-    plan = Balancer("default", budget=Budget(moves=held)).propose(s, operation)
+    plan = Balancer("default", budget=Budget(moves=held), strategy=QUICK).propose(s, operation)
     assert plan.summary.replica_moves == held
     assert not (plan.placement.replica_broker == 2).any()
 
 
 def test_more_moves_never_end_worse() -> None:
-    s = single_copies(7)
+    s = single_copies(7, partitions=300)
     load = s.leader_load[:, s.resource("network_in")]
     goal = {"goal": "UsageDistribution", "resource": "network_in", "tier": 1, "upper_only": True}
     reached = []
-    for moves in (0, 1, 2, 5, 10, 20, 50, 100, 200):
+    for moves in (0, 1, 2, 5, 20, 50, 100):
         plan = Balancer({"goals": [goal]}, budget=Budget(moves=moves)).propose(s)
         reached.append(fullest(plan.placement.replica_broker, load, s.n_brokers))
     # up to 1.09 the goal is met, and nothing is better than met
@@ -369,14 +370,14 @@ def test_more_moves_never_end_worse() -> None:
 
 
 def test_a_search_without_limits_ends_once_it_takes_far_more_than_they_allow() -> None:
-    s = synthetic_snapshot(brokers=12, partitions=600, racks=4, seed=2)
+    s = synthetic_snapshot(brokers=12, partitions=200, racks=4, seed=2)
 
     def searched(excess: float) -> int:
         seen: list[str] = []
         Balancer(
             "default",
             budget=Budget(moves=5),
-            strategy={"strategy": "goals", "hopeless_excess": excess},
+            strategy=QUICK | {"hopeless_excess": excess},
         ).propose(s, progress=lambda phase, *_: seen.append(phase))
         return len(seen)
 
@@ -421,7 +422,7 @@ def test_with_the_limit_used_up_only_what_has_moved_moves_again() -> None:
     assert set(moved.tolist()) <= {7, 11, 13}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *long(1, 2, 3)])
 def test_half_of_a_plan_within_limits_does_most_of_what_a_plan_for_half_does(seed: int) -> None:
     s = synthetic_snapshot(brokers=20, partitions=1000, replication_factor=1, skew=3.0, seed=seed)
     goals = [UsageDistribution(resource="network_in")]
@@ -438,7 +439,7 @@ def test_half_of_a_plan_within_limits_does_most_of_what_a_plan_for_half_does(see
     assert start - fullest(broker) > 0.75 * (start - best)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *long(1, 2, 3)])
 @pytest.mark.parametrize("limit", [None, 20])
 def test_the_first_moves_of_a_plan_relieve_the_fullest_broker(seed: int, limit: int | None) -> None:
     s = single_copies(seed)
@@ -457,8 +458,8 @@ def test_the_first_moves_of_a_plan_relieve_the_fullest_broker(seed: int, limit: 
 
 @pytest.mark.parametrize("moves", [15, None])
 def test_most_transfers_of_leadership_come_before_the_first_move(moves: int | None) -> None:
-    s = synthetic_snapshot(brokers=12, partitions=600, racks=4, seed=1)
-    kind = Balancer("default", budget=Budget(moves=moves)).propose(s).rows.kind
+    s = synthetic_snapshot(brokers=12, partitions=300, racks=4, seed=1)
+    kind = Balancer(budget=Budget(moves=moves), strategy=QUICK).propose(s).rows.kind
     transfers, moved = kind.count("leadership"), kind.index("move")
-    assert transfers > 30
+    assert transfers > 15
     assert kind[:moved].count("leadership") > 0.5 * transfers
