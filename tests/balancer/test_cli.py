@@ -47,7 +47,7 @@ def sentence(*args: object) -> str:
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with snapshots: `cluster.json` can be balanced, `full.json` cannot."""
     directory = tmp_path_factory.mktemp("cli")
-    size: dict[str, Any] = {"brokers": 6, "partitions": 90, "racks": 3, "topics": 2}
+    size: dict[str, Any] = {"brokers": 6, "partitions": 36, "racks": 3, "topics": 2}
     for name, more in {
         "cluster.json": {"utilization": 0.2},
         "full.json": {"utilization": 1.2},
@@ -129,8 +129,11 @@ def test_unmet_goals_are_exit_code_1_and_proofs_stand_apart(files: Path) -> None
 @pytest.mark.parametrize(
     ("snapshot", "options", "holds"),
     [
-        ("cluster.json", ["--remove-brokers", "3"], lambda p: sources(p) == {3}),
-        ("cluster.json", ["--remove-brokers", "3"], lambda p: 3 not in destinations(p)),
+        (
+            "cluster.json",
+            ["--remove-brokers", "3"],
+            lambda p: sources(p) == {3} and 3 not in destinations(p),
+        ),
         ("cluster.json", ["--demote-brokers", "2"], lambda p: kinds(p) == {"leadership"}),
         ("cluster.json", ["--destinations", "1,2"], lambda p: destinations(p) <= {1, 2}),
         ("cluster.json", ["--exclude-topics", ".*"], lambda p: not p["actions"]),

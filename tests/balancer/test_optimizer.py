@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from balancer_cases import QUICK, by_hand, examples, leaders, lists, replay
+from balancer_cases import QUICK, by_hand, examples, leaders, lists, long, replay
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,7 +65,10 @@ def scores(placement: Placement, goals: list[Goal]) -> list[np.ndarray]:
 def test_plans_can_be_carried_out_and_end_where_they_say(
     snapshot: Snapshot, profile: str, search: Any
 ) -> None:
-    plan = Balancer(profile, strategy=search).propose(snapshot)
+    plan = Balancer(profile, seed=4, strategy=search).propose(snapshot)
+    if search is QUICK:
+        again = Balancer(profile, seed=4, strategy=search).propose(snapshot)
+        assert again.to_json() == plan.to_json()
     replay(plan)
     end = plan.final_snapshot()
     goals = prepared(snapshot, profile)
@@ -86,6 +89,9 @@ def test_plans_can_be_carried_out_and_end_where_they_say(
     assert plan.summary.leadership_moves == kinds.count("leadership")
     assert plan.summary.disk_moves == kinds.count("move_disk")
     assert {u.goal for u in plan.unmet} == {g.goal for g in plan.goal_results if not g.met_after}
+    assert plan.summary.cost >= plan.summary.cost_bound * (1 - 1e-9)
+    for name, column in plan.columns.items():
+        assert column.after.worst_ratio >= column.worst_ratio_bound * (1 - 1e-9), name
 
 
 @pytest.mark.slow
@@ -142,27 +148,7 @@ def loads(placement: Placement) -> np.ndarray:
 
 
 @pytest.mark.slow
-@examples(6)
-@given(clusters(), profiles, searches)
-def test_plans_keep_to_their_bounds(snapshot: Snapshot, profile: str, search: Any) -> None:
-    plan = Balancer(profile, strategy=search).propose(snapshot)
-    assert plan.summary.cost >= plan.summary.cost_bound * (1 - 1e-9)
-    for name, column in plan.columns.items():
-        assert column.after.worst_ratio >= column.worst_ratio_bound * (1 - 1e-9), name
-
-
-@pytest.mark.slow
-@examples(6)
-@given(clusters(), profiles, searches)
-def test_equal_input_gives_equal_bytes(snapshot: Snapshot, profile: str, search: Any) -> None:
-    plan, again = (
-        Balancer(profile, seed=4, strategy=search).propose(snapshot).to_json() for _ in range(2)
-    )
-    assert plan == again
-
-
-@pytest.mark.slow
-@examples(6)
+@examples(4)
 @given(clusters(), profiles, searches)
 def test_proposals_do_not_go_on_for_ever(snapshot: Snapshot, profile: str, search: Any) -> None:
     """Whoever carries plans out and asks again comes to an end, and to no cluster twice."""
@@ -363,7 +349,7 @@ def test_what_no_goal_needs_returns_to_a_broker_that_receives_nothing() -> None:
     assert placement.brokers.tolist() == [[0], [1]]
 
 
-@pytest.mark.parametrize("seed", [12, 32])
+@pytest.mark.parametrize("seed", [32, *long(12)])
 def test_nothing_is_proposed_on_the_result_where_limits_are_infeasible(seed: int) -> None:
     """Of more than 50 replicas; the first had proposed 12, 4 and 0 actions more, the second 1."""
     s = synthetic_snapshot(

@@ -10,7 +10,7 @@ from threading import Event
 from typing import Any
 
 import pytest
-from balancer_cases import FEW_RETRIES
+from balancer_cases import QUICK
 from command_line import invoke
 from test_strategies import requested, stream
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 def uneven(seed: int = 0) -> Snapshot:
     return synthetic_snapshot(
-        brokers=10, partitions=300, racks=5, topics=6, utilization=0.3, skew=1.5, seed=seed
+        brokers=10, partitions=100, racks=5, topics=6, utilization=0.3, skew=1.5, seed=seed
     )
 
 
@@ -89,7 +89,7 @@ def test_progress_states_what_the_plan_would_meet(case: str) -> None:
     if case == "impossible":
         s = synthetic_snapshot(brokers=6, partitions=90, racks=3, utilization=1.2)
     told = list[tuple[str, int, int, int]]()
-    options: dict[str, Any] = {"budget": budget, "strategy": FEW_RETRIES}
+    options: dict[str, Any] = {"budget": budget, "strategy": QUICK}
     Balancer("default", **options).propose(s, progress=lambda *said: told.append(said))
     told = [said for said in told if said[0] != "order"]
     assert len(told) > 3
@@ -114,7 +114,7 @@ def test_a_stopped_search_keeps_the_limits(rounds: int) -> None:
 def test_a_search_that_is_stopped_at_once_ends(strategy: Any) -> None:
     stop = Event()
     stop.set()
-    s = stream(brokers=12, operators=4, keys=60)
+    s = stream(brokers=12, operators=4, keys=20)
     plan = Balancer(requested(), strategy=strategy).propose(s, stop=stop)
     assert plan.summary.exhausted == "stopped"
     report = check_plan(s, plan.document())
@@ -123,7 +123,7 @@ def test_a_search_that_is_stopped_at_once_ends(strategy: Any) -> None:
 
 def test_an_event_that_is_not_set_changes_nothing() -> None:
     s = stream(keys=6)
-    for strategy in (FEW_RETRIES, Milp(rounds=30)):
+    for strategy in (QUICK, Milp(rounds=5)):
         plain, watched = (
             Balancer(requested(), strategy=strategy).propose(s, stop=stop)
             for stop in (None, Event())
