@@ -67,6 +67,16 @@ def priced() -> Snapshot:
     )
 
 
+FEW_GOALS = load_goals(
+    {
+        "goals": [
+            "RackAwareness",
+            {"goal": "ResourceCapacity", "resource": "disk"},
+            {"goal": "UsageDistribution", "resource": "disk", "threshold": 1.001},
+            "ReplicaDistribution",
+        ]
+    }
+)
 CASES: dict[str, tuple[Callable[[], Snapshot], Any, dict[str, Any], Budget]] = {
     "rebalance": (small, "default", {}, Budget(moves=3)),
     "all met": (small, "autobalancer", {}, Budget()),
@@ -77,8 +87,8 @@ CASES: dict[str, tuple[Callable[[], Snapshot], Any, dict[str, Any], Budget]] = {
         Budget(moves=4),
     ),
     "unmet": (scarce, "cruise-control", {}, Budget(moves=3)),
-    "remove": (small, "default", {"kind": "remove_brokers", "brokers": (2,)}, Budget(moves=3)),
-    "demote": (small, "default", {"kind": "demote_brokers", "brokers": (2,)}, Budget()),
+    "remove": (small, FEW_GOALS, {"kind": "remove_brokers", "brokers": (2,)}, Budget(moves=3)),
+    "demote": (small, FEW_GOALS, {"kind": "demote_brokers", "brokers": (2,)}, Budget()),
     "more replicas": (
         small,
         "autobalancer",
@@ -267,16 +277,6 @@ def test_a_raised_bound_is_found(case: str) -> None:
         assert kinds(s, changed_plan(plan, columns=columns)) == {"worst_ratio_bound"}, name
 
 
-FEW_GOALS = load_goals(
-    {
-        "goals": [
-            "RackAwareness",
-            {"goal": "ResourceCapacity", "resource": "disk"},
-            {"goal": "UsageDistribution", "resource": "disk", "threshold": 1.001},
-            "ReplicaDistribution",
-        ]
-    }
-)
 FORGED: dict[str, Any] = {
     "reason": "every broker is full, believe me",
     "remedy": "buy the premium edition",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
+from balancer_cases import QUICK
 from command_line import invoke
 from pydantic import BaseModel, Field, SecretStr
 from typer.testing import Result
@@ -23,6 +24,9 @@ from balancer.cli.terminal import CommandError
 from balancer.composition.client import ClientPropertiesError, client_properties
 from benchmarks.harness.plans import plan_by_hand
 from cluster_model import Snapshot, load_snapshot, save_snapshot, synthetic_snapshot
+
+
+SHORT = [f"--strategy-option={name}={QUICK[name]}" for name in QUICK if name != "strategy"]
 
 
 def run(*args: object, code: int = 0) -> Result:
@@ -116,11 +120,11 @@ def test_json_is_the_plan_and_nothing_else(files: Path) -> None:
 
 
 def test_unmet_goals_are_exit_code_1_and_proofs_stand_apart(files: Path) -> None:
-    result = run("propose", files / "full.json", code=1)
+    result = run("propose", files / "full.json", *SHORT, code=1)
     assert "Cannot be met by any placement" in result.stdout
     assert "ResourceCapacity[cpu] (hard)" in result.stdout
     assert "add " in result.stdout
-    limited = run("propose", files / "cluster.json", "--max-moves", 1, code=1)
+    limited = run("propose", files / "cluster.json", "--max-moves", 1, *SHORT, code=1)
     assert "Not reached" in limited.stdout
     assert "Cannot be met" not in limited.stdout
     assert "the limit on moves was reached" in limited.stdout
@@ -178,7 +182,7 @@ def test_operations_and_limits(
     holds: Callable[[dict[str, Any]], bool],
 ) -> None:
     plan = tmp_path / "plan.json"
-    result = invoke(["propose", files / snapshot, "-o", plan, *options])
+    result = invoke(["propose", files / snapshot, "-o", plan, *options, *SHORT])
     assert result.exit_code in (0, 1), result.output
     assert holds(snapshot_of(plan))
 
@@ -187,16 +191,8 @@ def test_new_brokers_are_filled(files: Path, tmp_path: Path) -> None:
     cluster = load_snapshot(files / "new.json")
     new = cluster.broker_ids[cluster.broker_state == 1].tolist()
     plan = tmp_path / "plan.json"
-    invoke(
-        [
-            "propose",
-            files / "new.json",
-            "-o",
-            plan,
-            "--add-brokers",
-            f"{new[0]},{new[1]}",
-        ]
-    )
+    added = ",".join(map(str, new))
+    invoke(["propose", files / "new.json", "-o", plan, "--add-brokers", added, *SHORT])
     assert destinations(snapshot_of(plan)) == set(new)
 
 
@@ -246,7 +242,7 @@ def test_explain_answers_why_a_partition_is_not_on_a_broker(tmp_path: Path) -> N
     cluster, plan = tmp_path / "cluster.json", tmp_path / "plan.json"
     save_snapshot(synthetic_snapshot(brokers=6, partitions=60, racks=3, utilization=0.5), cluster)
     asked = ("--max-moves", 2, "--exclude-brokers-for-replicas", 5)
-    run("propose", cluster, "-o", plan, *asked, code=1)
+    run("propose", cluster, "-o", plan, *asked, *SHORT, code=1)
     document = load_plan(plan)
     s = load_snapshot(cluster)
     free = set(s.broker_ids.tolist()) - set(s.broker_ids[s.replica_broker[:3]].tolist())
