@@ -8,7 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from balancer_cases import QUICK, by_hand, examples, leaders, lists, log_dirs, replay, search_of
+from balancer_cases import (
+    QUICK,
+    by_hand,
+    examples,
+    leaders,
+    lists,
+    log_dirs,
+    long,
+    replay,
+    search_of,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -33,7 +43,7 @@ def roomy(seed: int = 0, **changes: Any) -> Snapshot:
     """Ten brokers in five racks, room enough to lose two of them."""
     sizes: dict[str, Any] = {
         "brokers": 10,
-        "partitions": 120,
+        "partitions": 60,
         "racks": 5,
         "topics": 6,
         "utilization": 0.2,
@@ -69,7 +79,7 @@ def hard_goals_are_no_worse(plan: Plan) -> None:
 
 
 @pytest.mark.slow
-@examples(5)
+@examples(3)
 @given(seeds)
 def test_only_added_brokers_are_given_replicas(seed: int) -> None:
     snapshot = roomy(seed, new_brokers=2)
@@ -85,17 +95,17 @@ def test_added_brokers_end_with_their_share() -> None:
     plan = proposed(roomy(new_brokers=2), Operation(kind="add_brokers", brokers=(9, 10)))
     count = np.bincount(plan.final_snapshot().replica_broker, minlength=10)
     # leaders stay among the others: the loads are even before the counts are
-    assert (count[8:] >= 0.75 * 36).all()
+    assert (count[8:] >= 0.75 * 18).all()
 
 
 def test_adding_brokers_changes_no_leaders_between_others() -> None:
-    snapshot = synthetic_snapshot(brokers=10, partitions=200, racks=5, skew=1.5, new_brokers=2)
+    snapshot = synthetic_snapshot(brokers=10, partitions=80, racks=5, skew=1.5, new_brokers=2)
     new = snapshot.broker_ids[-2:].tolist()
     plan = proposed(snapshot, Operation(kind="add_brokers", brokers=tuple(new)))
     transfers = [a for a in plan.actions if a.kind == "leadership"]
     assert {a.destination for a in transfers} <= {*new}
     assert check_plan(snapshot, plan.document()).ok
-    p = next(p for p in range(200) if not np.isin(p, plan.rows.partition))
+    p = next(p for p in range(80) if not np.isin(p, plan.rows.partition))
     held = snapshot.broker_ids[snapshot.replica_broker[2 * p : 2 * p + 2]].tolist()
     name = snapshot.topics[snapshot.partition_topic[p]]
     between = Action(
@@ -126,7 +136,7 @@ def test_a_new_broker_that_was_not_named_is_given_nothing() -> None:
 
 
 @pytest.mark.slow
-@examples(5)
+@examples(3)
 @given(seeds)
 def test_removed_brokers_are_empty_and_nothing_else_moves(seed: int) -> None:
     snapshot = roomy(seed)
@@ -139,18 +149,10 @@ def test_removed_brokers_are_empty_and_nothing_else_moves(seed: int) -> None:
         assert not {2, 5} & set(end[name])
         assert set(before) - {2, 5} <= set(end[name])
         assert len(end[name]) == len(before)
-    hard_goals_are_no_worse(plan)
-
-
-@pytest.mark.slow
-@examples(5)
-@given(seeds)
-def test_leadership_leaves_only_removed_brokers(seed: int) -> None:
-    snapshot = roomy(seed)
-    plan = proposed(snapshot, Operation(kind="remove_brokers", brokers=(2,)))
-    end = leaders(plan.final_snapshot())
+    led = leaders(plan.final_snapshot())
     for name, leader in leaders(snapshot).items():
-        assert end[name] == leader if leader != 2 else end[name] != 2
+        assert led[name] == leader if leader not in (2, 5) else led[name] not in (2, 5)
+    hard_goals_are_no_worse(plan)
 
 
 def test_removing_all_but_too_few_brokers_is_reported_and_the_rest_is_planned() -> None:
@@ -201,13 +203,11 @@ def test_a_removed_broker_may_be_dead_already() -> None:
 # --- demote brokers
 
 
-@examples(5)
+@examples(3)
 @given(seeds)
 def test_demoted_brokers_lead_nothing_and_no_replica_moves(seed: int) -> None:
     snapshot = roomy(seed)
-    plan = proposed(
-        snapshot, Operation(kind="demote_brokers", brokers=(1, 4)), strategy=search_of(seed)
-    )
+    plan = proposed(snapshot, Operation(kind="demote_brokers", brokers=(1, 4)))
     assert {a.kind for a in plan.actions} <= {"leadership"}
     assert not {1, 4} & set(leaders(plan.final_snapshot()).values())
     before, after = lists(snapshot), lists(plan.final_snapshot())
@@ -232,7 +232,7 @@ def test_a_demoted_broker_keeps_a_partition_that_nobody_else_holds() -> None:
 
 
 @pytest.mark.slow
-@examples(5)
+@examples(3)
 @given(seeds)
 def test_replicas_of_dead_brokers_get_a_new_home_and_nothing_else_moves(seed: int) -> None:
     snapshot = roomy(seed, dead_brokers=2)
@@ -260,13 +260,13 @@ def with_dead_disk(snapshot: Snapshot, disk: int) -> Snapshot:
 
 
 @pytest.mark.slow
-@examples(5)
+@examples(3)
 @given(seeds, st.integers(0, 29))
 def test_replicas_of_a_dead_disk_leave_it_and_nothing_else_moves(seed: int, disk: int) -> None:
     snapshot = with_dead_disk(jbod(seed), disk)
     broker = int(snapshot.broker_ids[snapshot.disk_broker[disk]])
     path = snapshot.disk_path[disk]
-    plan = proposed(snapshot, Operation(kind="fix_offline_replicas"), strategy=search_of(seed))
+    plan = proposed(snapshot, Operation(kind="fix_offline_replicas"))
     assert "OnlineReplicas" not in unmet(plan)
     before, after = log_dirs(snapshot), log_dirs(plan.final_snapshot())
     for (name, on), where in after.items():
@@ -329,14 +329,14 @@ def test_a_rebalance_leaves_no_replica_on_a_dead_broker_either() -> None:
 # --- change the replication factor
 
 
-@examples(5)
+@examples(3)
 @given(seeds, st.integers(1, 5))
 def test_partitions_end_with_the_replicas_asked_for(seed: int, factor: int) -> None:
     snapshot = roomy(seed)
     operation = Operation(
         kind="change_replication_factor", replication_factor={r"topic-[03]": factor}
     )
-    plan = proposed(snapshot, operation, strategy=search_of(seed))
+    plan = proposed(snapshot, operation)
     end, lead = lists(plan.final_snapshot()), leaders(plan.final_snapshot())
     for name, before in lists(snapshot).items():
         if name[0] in ("topic-0", "topic-3"):
@@ -438,13 +438,11 @@ def test_new_replicas_of_jbod_brokers_have_a_living_disk() -> None:
 
 
 @pytest.mark.slow
-@examples(5)
+@examples(3)
 @given(seeds)
 def test_excluded_topics_stay_where_they_are(seed: int) -> None:
     snapshot = roomy(seed)
-    plan = proposed(
-        snapshot, Operation(excluded_topics=("topic-[0-2]", "topic-5")), strategy=search_of(seed)
-    )
+    plan = proposed(snapshot, Operation(excluded_topics=("topic-[0-2]", "topic-5")))
     assert {a.topic for a in plan.actions} <= {"topic-3", "topic-4"}
     assert len(plan)
 
@@ -462,14 +460,14 @@ def test_excluded_topics_leave_dead_brokers_all_the_same() -> None:
 
 
 @pytest.mark.slow
-@examples(5)
+@examples(3)
 @given(seeds)
 def test_excluded_brokers_are_given_nothing(seed: int) -> None:
     operation = Operation(
         excluded_brokers_for_replicas=(3,), excluded_brokers_for_leadership=(6, 7)
     )
-    snapshot = roomy(seed, partitions=60)
-    plan = proposed(snapshot, operation, strategy=search_of(seed))
+    snapshot = roomy(seed)
+    plan = proposed(snapshot, operation)
     assert 3 not in {a.destination for a in plan.actions if a.kind == "move"}
     led = [a for a in plan.actions if a.kind == "leadership" or a.leader]
     assert not {6, 7} & {a.destination for a in led}
@@ -479,7 +477,7 @@ def test_excluded_brokers_are_given_nothing(seed: int) -> None:
 
 
 @pytest.mark.slow
-@examples(5)
+@examples(3)
 @given(seeds)
 def test_destinations_are_the_only_ones(seed: int) -> None:
     plan = proposed(roomy(seed), Operation(destinations=(1, 2, 3)))
@@ -496,35 +494,30 @@ def test_no_leadership_passes_over_a_broker_that_may_not_lead() -> None:
     operation = Operation(
         excluded_brokers_for_replicas=(3,), excluded_brokers_for_leadership=(6, 7)
     )
-    plan = proposed(roomy(842), operation, strategy="goals")
+    plan = proposed(roomy(842, partitions=120), operation, strategy="goals")
     assert not {6, 7} & {a.destination for a in plan.actions if a.leader}
 
 
 # --- budgets
 
 
-@examples(5)
-@given(seeds, st.integers(0, 30))
-def test_a_budget_of_moves_is_kept(seed: int, moves: int) -> None:
-    plan = proposed(roomy(seed, partitions=60), Operation(), moves=moves, strategy=search_of(seed))
-    assert sum(a.kind != "leadership" for a in plan.actions) <= moves
-    hard_goals_are_no_worse(plan)
-
-
 @pytest.mark.slow
-@examples(5)
+@examples(3)
 @given(seeds, st.floats(0, 1))
 def test_a_budget_of_bytes_is_kept(seed: int, share: float) -> None:
-    snapshot, strategy = roomy(seed, partitions=60), search_of(seed)
-    free = proposed(snapshot, Operation(), strategy=strategy).summary.cost
-    plan = proposed(snapshot, Operation(), bytes=share * free, strategy=strategy)
+    snapshot = roomy(seed)
+    free = proposed(snapshot, Operation()).summary.cost
+    plan = proposed(snapshot, Operation(), bytes=share * free)
     assert plan.summary.cost <= share * free
     assert plan.summary.cost == pytest.approx(sum(a.cost for a in plan.actions))
     hard_goals_are_no_worse(plan)
 
 
-def test_a_budget_that_is_used_up_is_reported() -> None:
-    assert proposed(roomy(), Operation(), moves=1).summary.exhausted is not None
+def test_a_budget_that_is_used_up_is_reported_and_the_reason_for_what_is_unmet() -> None:
+    plan = proposed(roomy(), Operation(), moves=1)
+    assert plan.summary.exhausted is not None
+    assert plan.unmet
+    assert all(u.proven or "the limit on moves was reached" in u.reason for u in plan.unmet)
     assert proposed(roomy(), Operation(), moves=100_000).summary.exhausted is None
 
 
@@ -583,11 +576,11 @@ def test_a_partition_larger_than_any_broker_is_named() -> None:
 
 
 @pytest.mark.slow
-@examples(5)
+@examples(3)
 @given(seeds)
 def test_brokers_over_capacity_are_relieved_where_there_is_room(seed: int) -> None:
     snapshot = roomy(seed, utilization=0.45, skew=2.5, rack_violations=0.0)
-    plan = proposed(snapshot, Operation(), strategy=search_of(seed))
+    plan = proposed(snapshot, Operation())
     before, after = snapshot.broker_load(), plan.final_snapshot().broker_load()
     full = snapshot.capacity
     assert (after <= np.maximum(before, full) + 1e-6 * full).all()
@@ -620,14 +613,8 @@ def test_what_cannot_leave_a_removed_broker_is_reported_with_reason_and_cure() -
     assert duty.remedy
 
 
-def test_a_budget_that_ends_a_plan_is_the_reason_for_what_is_unmet() -> None:
-    plan = proposed(roomy(), Operation(), moves=1)
-    assert plan.unmet
-    assert all(u.proven or "the limit on moves was reached" in u.reason for u in plan.unmet)
-
-
 def test_the_limit_that_bound_a_plan_is_named_and_no_other() -> None:
-    plan = Balancer(budget=Budget(moves=500, moves_per_broker=1)).propose(roomy())
+    plan = proposed(roomy(), Operation(), moves=500, moves_per_broker=1)
     assert plan.summary.limited_moves < 500
     assert plan.summary.exhausted == "budget"
     open_ = [u.reason for u in plan.unmet if not u.proven]
@@ -805,7 +792,7 @@ def test_replicas_that_move_to_a_jbod_broker_land_on_a_living_disk() -> None:
     assert dead not in landed
 
 
-@examples(5)
+@examples(3)
 @given(seeds)
 def test_disk_goals_hold_beside_the_others(seed: int) -> None:
     goals = {
@@ -816,7 +803,7 @@ def test_disk_goals_hold_beside_the_others(seed: int) -> None:
             "DiskUsageDistribution",
         ]
     }
-    plan = proposed(jbod(seed), Operation(), goals, strategy=search_of(seed))
+    plan = proposed(jbod(seed), Operation(), goals)
     # now and then moves between brokers even out the disks as well
     assert plan.summary.disk_moves + plan.summary.replica_moves > 0
     hard_goals_are_no_worse(plan)
@@ -912,7 +899,7 @@ def test_budgets_are_checked(limit: dict[str, float]) -> None:
 
 def test_the_snapshot_is_never_changed() -> None:
     snapshot, again = roomy(3), roomy(3)
-    Balancer().propose(snapshot)
+    proposed(snapshot, Operation())
     assert snapshot == again
 
 
@@ -977,7 +964,7 @@ def test_a_replica_that_is_removed_from_a_dead_disk_is_no_longer_offline() -> No
     assert (online.unmet_cells_before, online.unmet_cells_after) == (3, 1)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *long(1, 2, 3)])
 def test_a_higher_replication_factor_stays_within_the_broker_set_of_its_topic(seed: int) -> None:
     s = synthetic_snapshot(
         brokers=6, partitions=24, replication_factor=1, racks=3, topics=3, rack_violations=0,
@@ -992,7 +979,7 @@ def test_a_higher_replication_factor_stays_within_the_broker_set_of_its_topic(se
         replica_broker=np.where(s.partition_topic == 2, 3, 0) + np.arange(s.n_partitions) % 3,
     )
     operation = Operation(kind="change_replication_factor", replication_factor={"topic-0": 3})
-    plan = Balancer().propose(s, operation)
+    plan = proposed(s, operation)
     report = check_plan(s, plan.document())
     assert report.ok, [*report.violations, *report.mismatches]
     sets = next(g for g in plan.goal_results if g.goal == "BrokerSetAwareness")

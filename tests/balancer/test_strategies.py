@@ -78,9 +78,9 @@ def requested(hard: bool = False) -> list[Goal]:
 @cache
 def planned(number: int, moves: int | None = None) -> Plan:
     """The plan of a strategy for the job."""
-    return Balancer(
-        requested(), budget=Budget(moves=moves), strategy=STRATEGIES[number]
-    ).propose(stream())
+    return Balancer(requested(), budget=Budget(moves=moves), strategy=STRATEGIES[number]).propose(
+        stream()
+    )
 
 
 @cache
