@@ -25,7 +25,6 @@ from balancer.composition.client import ClientPropertiesError, client_properties
 from benchmarks.harness.plans import plan_by_hand
 from cluster_model import Snapshot, load_snapshot, save_snapshot, synthetic_snapshot
 
-
 SHORT = [f"--strategy-option={name}={QUICK[name]}" for name in QUICK if name != "strategy"]
 
 

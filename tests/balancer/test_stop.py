@@ -87,7 +87,7 @@ def test_progress_states_what_the_plan_would_meet(case: str) -> None:
     if case == "tiny":
         s = synthetic_snapshot(brokers=4, partitions=9, racks=3, utilization=0.6, seed=3)
     if case == "impossible":
-        s = synthetic_snapshot(brokers=6, partitions=90, racks=3, utilization=1.2)
+        s = synthetic_snapshot(brokers=6, partitions=30, racks=3, utilization=1.2)
     told = list[tuple[str, int, int, int]]()
     options: dict[str, Any] = {"budget": budget, "strategy": QUICK}
     Balancer("default", **options).propose(s, progress=lambda *said: told.append(said))
