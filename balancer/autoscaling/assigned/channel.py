@@ -125,12 +125,13 @@ def check_rights(bootstrap: str, properties: Mapping[str, Any], topic: str, time
     admin, needed = _admin(bootstrap, properties), administration.AclOperation
     deadline = time.monotonic() + timeout
     while True:
+        left = max(deadline - time.monotonic(), _LOOK_SECONDS)
         try:
             found = admin.describe_topics(
                 module.TopicCollection([topic]),
                 include_authorized_operations=True,
-                request_timeout=timeout,
-            )[topic].result(timeout + 1.0)
+                request_timeout=left,
+            )[topic].result(left + 1.0)
             break
         except module.KafkaException as error:
             unknown = error.args[0].code() == module.KafkaError.UNKNOWN_TOPIC_OR_PART
