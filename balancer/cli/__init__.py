@@ -11,7 +11,9 @@ def main() -> None:
     """Run the command line; exits with 0 done, 1 goals unmet, 2 bad input, 130 interrupted."""
     try:
         from balancer.cli.app import app
+        from balancer.cli.streams import prepare
 
+        prepare()
         app(prog_name="counterpoise")
     except KeyboardInterrupt:
         print("counterpoise: interrupted", file=sys.stderr)

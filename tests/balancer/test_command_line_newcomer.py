@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -151,3 +154,22 @@ def test_tiers_of_a_profile_are_those_of_a_plan(files: Path) -> None:
     for goal in plan.goal_results:
         (line,) = (one for one in shown.splitlines() if one.endswith(f"  {goal.goal}"))
         assert line.startswith(f"tier {goal.tier} ")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "times"),
+    [("COLUMNS", "0", "×"), ("COLUMNS", "", "×"), ("PYTHONIOENCODING", "ascii", "x")],
+)
+def test_a_result_is_printed_on_any_terminal(
+    files: Path, variable: str, value: str, times: str
+) -> None:
+    """One without a width, one whose encoding has no sign of multiplication."""
+    code = "from balancer.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "load", str(files / "cluster.json")],
+        env={**os.environ, "PYTHONIOENCODING": "utf-8", variable: value},
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"{times} fair share" in done.stdout
