@@ -258,7 +258,7 @@ def admin_client(
         from kafka.version import __version__ as client_version
     except ImportError:
         raise KafkaSourceError(
-            "reading a live Kafka needs kafka-python 3 or newer: install counterpoise[kafka]"
+            "reading a live Kafka needs kafka-python 3 or newer: pip install 'counterpoise[kafka]'"
         ) from None
     for name in _TALKATIVE:
         logging.getLogger(name).addFilter(_above_debug)

@@ -21,6 +21,28 @@ _LONGEST = 2000
 _UsageError: Any = typer.BadParameter.__mro__[1]
 
 
+# The extra that brings a package which a command may lack.
+EXTRAS = {
+    "confluent_kafka": "kafka",
+    "delta": "spark",
+    "fastapi": "server",
+    "grpc": "autoscaling",
+    "highspy": "collocation",
+    "kafka": "kafka",
+    "kubernetes": "autoscaling",
+    "matplotlib": "spark",
+    "networkx": "collocation",
+    "numba": "fast",
+    "pandas": "spark",
+    "prometheus_client": "server",
+    "pyarrow": "spark",
+    "pymetis": "collocation",
+    "pyspark": "spark",
+    "starlette": "server",
+    "uvicorn": "server",
+}
+
+
 class LazyCommand(TyperCommand):
     """Stands for a command in the help of its group, until it is called.
 
@@ -130,6 +152,10 @@ def _one_sentence(ctx: Any) -> Iterator[None]:
         raise typer.Exit(BAD_INPUT) from None
 
 
+def _package(error: ModuleNotFoundError) -> str:
+    return (error.name or "").partition(".")[0]
+
+
 def _sentence(error: Exception, ctx: Any) -> str:
     from cluster_model.errors import InputError
     from metrics_reporter.documents import printable
@@ -139,6 +165,8 @@ def _sentence(error: Exception, ctx: Any) -> str:
         said = str(error)
     elif isinstance(error, _UsageError):
         said = str(error.format_message())
+    elif isinstance(error, ModuleNotFoundError) and (extra := EXTRAS.get(_package(error))):
+        said = f"{_package(error)} is not installed: pip install 'counterpoise[{extra}]'"
     else:
         name = ctx.invoked_subcommand or "this command"
         what = {

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -240,14 +241,10 @@ def run(
 
 
 def _server_settings(path: Path | None) -> ServerSettings:
-    """Settings of the server; a sentence if it is not installed."""
-    try:
-        from balancer.server import load_server_settings
-    except ModuleNotFoundError as error:
-        raise CommandError(
-            f"--listen: the server is not installed ({error.name} is missing): "
-            "pip install 'counterpoise[server]'"
-        ) from None
+    """Settings of the server; what it needs to be installed is missed here already."""
+    import_module("balancer.server.server")
+    from balancer.server import load_server_settings
+
     return load_server_settings(path)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from balancer.cli.commands import EXTRAS
 from cluster_model import save_snapshot, synthetic_snapshot
 
 ROOT = Path(__file__).parents[2]
@@ -17,8 +20,8 @@ _WITHOUT_EXTRAS = """
 import sys
 
 EXTRAS = {
-    "confluent_kafka", "google", "grpc", "highspy", "hypothesis", "kafka", "kubernetes", "networkx",
-    "pymetis", "pyspark",
+    "confluent_kafka", "fastapi", "google", "grpc", "highspy", "hypothesis", "kafka", "kubernetes",
+    "networkx", "prometheus_client", "pymetis", "pyspark", "starlette", "uvicorn",
 }
 
 
@@ -32,10 +35,17 @@ sys.meta_path.insert(0, Missing())
 """
 
 
-def alone(code: str, *arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-c", _WITHOUT_EXTRAS + code, *arguments]
+def alone(
+    code: str, *arguments: str, cwd: Path = ROOT, said: str = ""
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        words, capture_output=True, text=True, cwd=cwd, env={"PYTHONPATH": str(ROOT)}, timeout=120
+        [sys.executable, "-c", _WITHOUT_EXTRAS + code, *arguments],
+        input=said,
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={"PYTHONPATH": str(ROOT)},
+        timeout=120,
     )
 
 
@@ -44,10 +54,12 @@ def run_cli(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_module_is_imported_without_the_extras() -> None:
-    # All but three rooms, which are for their extras and nothing else.
+    # All but four rooms, which are for their extras and nothing else.
     done = alone("""
 import importlib, pkgutil
-rooms = ("cluster_model.history", "balancer.allocation", "balancer.collocation")
+rooms = (
+    "cluster_model.history", "balancer.allocation", "balancer.collocation", "balancer.server",
+)
 def walk(package):
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__, package + "."):
         if module.name in rooms or module.name.endswith("__main__"):
@@ -83,15 +95,41 @@ def test_the_demo_needs_no_kafka_client(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_what_needs_the_client_says_so_in_one_sentence(tmp_path: Path) -> None:
-    for words in (
-        ["propose", "--bootstrap-server", "localhost:1"],
-        ["snapshot", "kafka", "--bootstrap-server", "localhost:1", "-o", "cluster.json"],
+def test_what_needs_an_extra_says_so_in_one_sentence(tmp_path: Path) -> None:
+    for words, extra in (
+        ("propose --bootstrap-server localhost:1", "kafka"),
+        ("snapshot kafka --bootstrap-server localhost:1 -o cluster.json", "kafka"),
+        ("run --bootstrap-server localhost:1 --listen 127.0.0.1:0", "server"),
+        ("server openapi", "server"),
+        ("history prepare archive --metadata m.json -o prepared", "spark"),
     ):
-        done = run_cli(*words, cwd=tmp_path)
-        assert done.returncode == 2
+        done = run_cli(*words.split(), cwd=tmp_path)
+        assert done.returncode == 2, words
         (sentence,) = done.stderr.splitlines()
-        assert "counterpoise[kafka]" in sentence
+        assert f"pip install 'counterpoise[{extra}]'" in sentence, words
+
+
+def test_a_password_is_hashed_without_the_server() -> None:
+    done = alone(
+        "from balancer.cli import main; main()", "server", "hash-password", said="a secret\n"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("scrypt$")
+
+
+def test_packages_are_named_with_the_extra_that_brings_them() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    named = {
+        "delta": "delta-spark",
+        "grpc": "grpcio",
+        "kafka": "kafka-python",
+        "starlette": "fastapi",
+    }
+    for package, extra in EXTRAS.items():
+        brought = [re.split("[><=]", needed)[0] for needed in extras[extra]]
+        assert named.get(package, package.replace("_", "-")) in brought, package
 
 
 def test_a_group_is_sized_without_the_extras(tmp_path: Path) -> None:
