@@ -8,6 +8,7 @@ import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import chdir
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -149,6 +150,13 @@ def spark() -> Iterator[SparkSession]:
 
     # Workers end after a minute without work, and their imports took longer than what they do.
     ready = {"spark.python.daemon.module": "ready_workers"}
-    found = spark_session("local[2]", delta=True, config=ready)
+    here = Path.cwd()
+    # Spark leaves a directory where it starts if it is killed; it reads files from where we are.
+    with chdir(tempfile.gettempdir()):
+        found = spark_session("local[2]", delta=True, config=ready)
+    context: Any = found.sparkContext
+    hadoop = context._jvm.org.apache.hadoop.fs
+    files = hadoop.FileSystem.getLocal(context._jsc.hadoopConfiguration())
+    files.setWorkingDirectory(hadoop.Path(str(here)))
     yield found
     found.stop()
