@@ -24,6 +24,7 @@ from balancer.execution.throttle import (
 from cluster_model import Snapshot
 from cluster_model.kafka import admin_client, read_cluster
 from cluster_model.live import ClusterModel
+from cluster_model.snapshot import Bools
 from goals import load_goals
 from metrics_reporter import Record, Reporter, read_records
 from metrics_reporter.admin import AdminSource
@@ -44,11 +45,16 @@ GOALS = {
 Report = list[Record]
 
 
+def records_of(partition: int) -> int:
+    """How many records of a kilobyte each load has for a partition."""
+    return 150 + 30 * (partition % 5)
+
+
 def load(kafka: KafkaCluster) -> None:
     """Some megabytes, more of them to some partitions; every replica has them afterwards."""
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "acks": "all", "linger.ms": 50})
     for partition in range(PARTITIONS):
-        for _ in range(150 + 30 * (partition % 5)):
+        for _ in range(records_of(partition)):
             producer.produce(LOADED, b"x" * 1000, partition=partition)
         producer.poll(0)
     assert producer.flush(60) == 0
@@ -82,11 +88,17 @@ def measured(
     }
 
 
+def leads(snapshot: Snapshot, broker: int) -> Bools:
+    """Which partitions of the snapshot are of the topic and led by a broker."""
+    first = snapshot.replica_offset[:-1] + snapshot.leader
+    mine: Bools = snapshot.broker_ids[snapshot.replica_broker[first]] == broker
+    mine &= snapshot.partition_topic == snapshot.topics.index(LOADED)
+    return mine
+
+
 def led(snapshot: Snapshot, broker: int) -> float:
     """Bytes/s that clients send to the partitions of the topic that a broker leads."""
-    first = snapshot.replica_offset[:-1] + snapshot.leader
-    mine = snapshot.broker_ids[snapshot.replica_broker[first]] == broker
-    mine &= snapshot.partition_topic == snapshot.topics.index(LOADED)
+    mine = leads(snapshot, broker)
     return float(snapshot.leader_load[mine, snapshot.resource("network_in")].sum())
 
 
@@ -150,4 +162,10 @@ def test_load_is_measured_planned_for_and_evened_out(kafka: KafkaCluster, tmp_pa
     before = counted(kafka)
     load(kafka)
     shared = {broker: value - before[broker] for broker, value in counted(kafka).items()}
-    assert max(shared.values()) < 1.2 * sum(shared.values()) / 4
+    # How even that is depends on what was measured: two of four brokers had all of it.
+    assert max(shared.values()) < 1.5 * sum(shared.values()) / 4
+    after = plan.final_snapshot()
+    for broker, value in shared.items():
+        numbers = after.partition_number[leads(after, broker)].tolist()
+        sent = 1000 * sum(map(records_of, numbers))
+        assert value == pytest.approx(sent, rel=0.05), broker
