@@ -18,6 +18,7 @@ import reaper
 from groups import group as kafka_group
 from groups import place
 from hypothesis import settings
+from spark_directory import read_from
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -150,13 +151,9 @@ def spark() -> Iterator[SparkSession]:
 
     # Workers end after a minute without work, and their imports took longer than what they do.
     ready = {"spark.python.daemon.module": "ready_workers"}
-    here = Path.cwd()
     # Spark leaves a directory where it starts if it is killed; it reads files from where we are.
     with chdir(tempfile.gettempdir()):
         found = spark_session("local[2]", delta=True, config=ready)
-    context: Any = found.sparkContext
-    hadoop = context._jvm.org.apache.hadoop.fs
-    files = hadoop.FileSystem.getLocal(context._jsc.hadoopConfiguration())
-    files.setWorkingDirectory(hadoop.Path(str(here)))
+    read_from(found, Path.cwd())
     yield found
     found.stop()

@@ -152,10 +152,6 @@ def _one_sentence(ctx: Any) -> Iterator[None]:
         raise typer.Exit(BAD_INPUT) from None
 
 
-def _package(error: ModuleNotFoundError) -> str:
-    return (error.name or "").partition(".")[0]
-
-
 def _sentence(error: Exception, ctx: Any) -> str:
     from cluster_model.errors import InputError
     from metrics_reporter.documents import printable
@@ -165,8 +161,8 @@ def _sentence(error: Exception, ctx: Any) -> str:
         said = str(error)
     elif isinstance(error, _UsageError):
         said = str(error.format_message())
-    elif isinstance(error, ModuleNotFoundError) and (extra := EXTRAS.get(_package(error))):
-        said = f"{_package(error)} is not installed: pip install 'counterpoise[{extra}]'"
+    elif isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
+        said = f"{error.name} is not installed: pip install 'counterpoise[{EXTRAS[error.name]}]'"
     else:
         name = ctx.invoked_subcommand or "this command"
         what = {

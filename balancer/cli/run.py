@@ -241,7 +241,7 @@ def run(
 
 
 def _server_settings(path: Path | None) -> ServerSettings:
-    """Settings of the server; what it needs to be installed is missed here already."""
+    """Settings of the server; fails at once if a package that the server needs is missing."""
     import_module("balancer.server.server")
     from balancer.server import load_server_settings
 

@@ -138,7 +138,7 @@ def values(rows: list[Row], metric: str) -> dict[str, float]:
 
 def test_answers_are_judged_alike_and_none_is_below_the_bound(tiny: None) -> None:
     pytest.importorskip("highspy")
-    rows = list(module.reassignment(["S"], quiet(peer_timeout=0.3)))
+    rows = list(module.reassignment(["S"], quiet(peer_timeout=2)))
     assert values(rows, "feasible") == {"counterpoise": 1.0, "highs": 1.0}
     cost = values(rows, "cost")
     bound = values(rows, "proven bound")["highs"]
@@ -184,7 +184,7 @@ def test_the_gap_is_to_the_kept_cost(
     monkeypatch.setattr(module, "_BEST", kept)
     kept.write_text(json.dumps({"S, seed 3": {"cost": 100.0}}))
     rows = list(
-        module.reassignment(["S"], quiet(seed=3, peer_timeout=0.3, subjects=("counterpoise",)))
+        module.reassignment(["S"], quiet(seed=3, peer_timeout=1, subjects=("counterpoise",)))
     )
     cost = values(rows, "cost")["counterpoise"]
     assert values(rows, "gap to the best known")["counterpoise"] == pytest.approx(cost - 100)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from command_line import invoke
 from pydantic import BaseModel
+from spark_directory import read_from
 from typer.main import get_command
 
 from balancer import Action, PlanDocument
@@ -117,22 +118,15 @@ def run_counterpoise(words: list[str], code: int) -> None:
 
 @contextmanager
 def taking_part(spark: SparkSession, directory: Path) -> Iterator[None]:
-    """Let a page use the session of all tests: from its own directory, and without an end.
-
-    Spark looks for files where it was started, unless told otherwise.
-    """
-    context: Any = spark.sparkContext
-    hadoop = context._jvm.org.apache.hadoop.fs
-    files = hadoop.FileSystem.getLocal(context._jsc.hadoopConfiguration())
-    before = files.getWorkingDirectory()
+    """Let a page use the session of all tests: from its own directory, and without an end."""
     width = spark.conf.get("spark.sql.shuffle.partitions")
-    files.setWorkingDirectory(hadoop.Path(str(directory)))
+    before = read_from(spark, directory)
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(type(spark), "stop", lambda session: None)
             yield
     finally:
-        files.setWorkingDirectory(before)
+        read_from(spark, before)
         spark.conf.set("spark.sql.shuffle.partitions", str(width))
 
 

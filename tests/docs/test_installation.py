@@ -7,10 +7,11 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from balancer.cli.commands import EXTRAS
+from balancer.cli.commands import EXTRAS, _sentence
 from cluster_model import save_snapshot, synthetic_snapshot
 
 ROOT = Path(__file__).parents[2]
@@ -115,6 +116,12 @@ def test_a_password_is_hashed_without_the_server() -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("scrypt$")
+
+
+def test_a_package_that_lacks_a_module_is_not_said_to_be_missing() -> None:
+    error = ModuleNotFoundError("No module named 'kafka.net'", name="kafka.net")
+    said = _sentence(error, SimpleNamespace(invoked_subcommand="load"))
+    assert said.startswith("load failed unexpectedly (ModuleNotFoundError: No module named")
 
 
 def test_packages_are_named_with_the_extra_that_brings_them() -> None:
