@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +37,11 @@ def _run(*arguments: str) -> tuple[int, str]:
 
 
 @pytest.fixture
-def nobody() -> str:
+def nobody() -> Iterator[str]:
     """An address where nothing listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+        yield f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 def test_wrong_options_are_reported_in_one_sentence(tmp_path: Path, nobody: str) -> None:

@@ -20,7 +20,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -187,7 +187,13 @@ class KafkaCluster:
         self._printed_before: dict[int, int] = {}
         self._accounts = dict(accounts or {})
         count = brokers + 1 + brokers * (exporter + bool(accounts))
-        ports = free_ports(count) if first_port is None else _fixed_ports(first_port, count)
+        # for as long as the cluster lives: a broker that starts again finds its port free
+        self._held = ExitStack()
+        ports = (
+            self._held.enter_context(held_ports(count))
+            if first_port is None
+            else _fixed_ports(first_port, count)
+        )
         self._ports, self._controller_port = ports[:brokers], ports[brokers]
         more = ports[brokers + 1 :]
         self._exporter_ports = more[: brokers * exporter]
@@ -251,6 +257,7 @@ class KafkaCluster:
         for process in self._processes.values():
             process.wait()
         self._processes.clear()
+        self._held.close()
         for gone in (
             [self.directory]
             if self._temporary
@@ -506,18 +513,23 @@ def _fixed_ports(first: int, count: int) -> list[int]:
     return ports
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that nothing uses now."""
-    # Below the range that outgoing connections are given, so that none of those
-    # takes a port between this moment and the broker's start.
-    ports: list[int] = []
-    while len(ports) < count:
-        port = random.randrange(20000, 32000)
-        with socket.socket() as probe:
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-        if port not in ports:
-            ports.append(port)
-    return ports
+@contextmanager
+def held_ports(count: int) -> Iterator[list[int]]:
+    """Free ports that nothing takes until the servers they are for listen there, if they do.
+
+    Clients are refused until then. A server that reuses addresses, as those of Java, Go and Python
+    do, may listen at its port; another search for a free port, and what asks for any port, does
+    not get it.
+    """
+    with ExitStack() as held:
+        ports: list[int] = []
+        while len(ports) < count:
+            one = held.enter_context(socket.socket())
+            # below the range of which outgoing connections have their ports
+            port = random.SystemRandom().randrange(20000, 32000)
+            with suppress(OSError):
+                one.bind((HOST, port))
+                # after it: several may hold one port that all of them reuse
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                ports.append(port)
+        yield ports

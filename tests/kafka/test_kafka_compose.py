@@ -17,7 +17,7 @@ import pytest
 import yaml
 from kafka_cases import create_topic, steady_load
 from prometheus import program, prometheus
-from real_kafka import KafkaCluster, free_ports
+from real_kafka import KafkaCluster, held_ports
 from waiting import wait_for
 
 from cluster_model.kafka import admin_client
@@ -128,10 +128,10 @@ def configured(folder: Path, listen: str) -> Path:
 @pytest.mark.soak
 def test_every_panel_of_the_dashboard_shows_data(owned_kafka: KafkaCluster, tmp_path: Path) -> None:
     kafka = owned_kafka
-    own, theirs = free_ports(2)
-    listen = f"127.0.0.1:{own}"
-    configuration = configured(tmp_path, listen)
     with ExitStack() as ends:
+        own, theirs = ends.enter_context(held_ports(2))
+        listen = f"127.0.0.1:{own}"
+        configuration = configured(tmp_path, listen)
         # the topic of the service `load`, on two of the brokers
         with admin_client(kafka.bootstrap, timeout=30) as ask:
             create_topic(ask, "orders", {n: [0, 1] if n < 11 else [1, 0] for n in range(12)})

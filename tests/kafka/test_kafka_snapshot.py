@@ -244,12 +244,10 @@ def test_a_log_directory_that_fails_makes_bad_disks(kafka_cluster: KafkaCluster)
 
 
 def test_no_broker_there_is_one_sentence(capfd: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        port = gone.getsockname()[1]
     with pytest.raises(KafkaSourceError) as error:
-        read_cluster(f"127.0.0.1:{port}", capacity=CAPACITY, timeout=1)
+        read_cluster("127.0.0.1:1", capacity=CAPACITY, timeout=1)
     assert isinstance(error.value, InputError)
-    assert f"Kafka at 127.0.0.1:{port} did not answer in 1 s: check that" in str(error.value)
+    assert "Kafka at 127.0.0.1:1 did not answer in 1 s: check that" in str(error.value)
     assert "\n" not in str(error.value)
     assert capfd.readouterr() == ("", "")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 from prometheus_stand_in import StandIn, cluster, served
+from real_kafka import held_ports
 
 from metrics_reporter.prometheus_query import PrometheusServer, QueryOptions
 
@@ -44,14 +44,17 @@ def test_a_real_prometheus_has_the_same_records(tmp_path: Path) -> None:
     (tmp_path / "prometheus.yml").write_text("global: {scrape_interval: 30s}\n")
     blocks = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "dump.txt", "data"]
     subprocess.run(blocks, cwd=tmp_path, check=True, capture_output=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     command = ["prometheus", "--config.file=prometheus.yml", "--storage.tsdb.path=data"]
-    command += [f"--web.listen-address=127.0.0.1:{port}", "--storage.tsdb.retention.time=100y"]
+    command.append("--storage.tsdb.retention.time=100y")
     with (
+        held_ports(1) as (port,),
         (tmp_path / "log").open("w") as log,
-        subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log) as process,
+        subprocess.Popen(
+            [*command, f"--web.listen-address=127.0.0.1:{port}"],
+            cwd=tmp_path,
+            stdout=log,
+            stderr=log,
+        ) as process,
     ):
         try:
             url = f"http://127.0.0.1:{port}"

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
@@ -26,6 +25,7 @@ from page_cases import (
     until_ready,
     wait_for_text,
 )
+from real_kafka import held_ports
 from server_cases import Served, served
 
 from balancer.server.access import Actor
@@ -254,21 +254,20 @@ def test_only_the_last_answer_that_was_asked_for_is_shown(page: Tab) -> None:
 def test_another_version_of_the_server_asks_for_another_page(
     browser: Tab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with served(tmp_path / "one", settings=QUIET) as found:
-        with found.client() as client:
-            until_ready(client)
-        _load(browser, f"{found.server.url}/")
-        port = urlsplit(found.server.url).port
-    assert port is not None
-    wait_for_text(browser, "The connection to the server is lost")
-    monkeypatch.setattr(cluster_api, "_VERSION", "9.9.9")
-    with served(tmp_path / "two", settings=QUIET, port=port) as found:
-        wait_for_text(browser, "which now has 9.9.9")
-        browser.wait("document.getElementById('connection').textContent === ''")
-        click(browser, "Load the page again")
-        browser.wait(
-            "document.getElementById('version').hidden && document.body.dataset.ready === 'yes'"
-        )
+    with held_ports(1) as (port,):
+        with served(tmp_path / "one", settings=QUIET, port=port) as found:
+            with found.client() as client:
+                until_ready(client)
+            _load(browser, f"{found.server.url}/")
+        wait_for_text(browser, "The connection to the server is lost")
+        monkeypatch.setattr(cluster_api, "_VERSION", "9.9.9")
+        with served(tmp_path / "two", settings=QUIET, port=port) as found:
+            wait_for_text(browser, "which now has 9.9.9")
+            browser.wait("document.getElementById('connection').textContent === ''")
+            click(browser, "Load the page again")
+            browser.wait(
+                "document.getElementById('version').hidden && document.body.dataset.ready === 'yes'"
+            )
 
 
 def test_a_page_follows_events_once(page: Tab, running: Served) -> None:

@@ -76,7 +76,7 @@ def main() -> None:
             future.result(60)
         rules = Path(scratch, "exporter.yaml")
         rules.write_text("{}\n")
-        ports = kafka.free_ports(len(LEVELS))
+        ports = stack.enter_context(kafka.held_ports(len(LEVELS)))
         for number, (port, level) in enumerate(zip(ports, LEVELS, strict=True)):
             agent = f"-javaagent:{{agent}}={kafka.HOST}:{port}:{rules}"
             state = str(Path(scratch, f"state-{number}"))
