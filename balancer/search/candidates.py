@@ -302,6 +302,15 @@ class Candidates:
         found: Bools = np.append(cells, False)[own]
         return found
 
+    @property
+    def few(self) -> bool:
+        """Whether there are no more moves than a round draws, on a small cluster without groups."""
+        replicas, own = self.placement.snapshot.n_replicas, self.parameters
+        # a move between the disks of a broker needs no receiver
+        disks = len(self.placement.replica_disk)
+        small = replicas <= own.perturbed_replicas and self.pairs is None and not disks
+        return small and replicas * len(self.receivers) <= own.least_candidates
+
     def all_actions(self) -> Batch:
         """Every legal move and transfer of leadership: few, on small clusters."""
         at = np.flatnonzero(self.placement.replica_broker >= 0)
@@ -311,6 +320,12 @@ class Candidates:
         moves = Batch.of(MOVE, partition, slot, target, pick_disk(self.placement, target))
         batch = Batch.concatenate([moves, self._leads(at)])
         return batch[self.rules.legal(self.placement, batch)]
+
+    def all_swaps(self) -> tuple[Batch, Batch]:
+        """Every legal swap of two replicas: few, on small clusters."""
+        at = np.flatnonzero(self.placement.replica_broker >= 0)
+        one, two = np.triu_indices(len(at), 1)
+        return self.exchanged(at[one], at[two])
 
     def random_actions(self, n: int) -> Batch:
         """The legal ones among `n` moves and `n` leadership transfers drawn at random."""

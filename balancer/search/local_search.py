@@ -83,10 +83,14 @@ class Search:
         self._fruitful, self._growth = False, 1
         # penalty of each tier before it was first served
         self._first: dict[tuple[int, ...], float] = {}
+        # retries of each tier in a row that failed
+        self._failed: dict[tuple[int, ...], int] = {}
         self.candidates = Candidates(self.scorer, self.rules, self.rng)
         if self.spending is not None:
             self.candidates.price = self.spending.price
             self.candidates.deep = True
+        # whether rounds look at every action, because there are few
+        self._every = self.spending is None and self.candidates.few
         # scoring a candidate costs in proportion to its partition's replicas
         self._width = max(1, self.scorer.placement.slots // self.parameters.full_width_slots)
 
@@ -172,7 +176,8 @@ class Search:
             scorer.met(i) or goals[i].infeasibilities(scorer.cluster) for i in tier.goals
         ):
             return
-        failed = 0
+        # those of the passes before it count too
+        failed = self._failed.get(tuple(tier.goals), 0)
         while failed < own.perturbation_tries and not self._met(tier) and not self.spent():
             mark, penalty, actions = scorer.mark(), scorer.penalty(tier), self.actions
             self._kept_below, self._lowest = min(self._kept_below, penalty), None
@@ -186,6 +191,7 @@ class Search:
                 scorer.restore(mark)
                 self._restarted()
                 self.actions = actions
+        self._failed[tuple(tier.goals)] = failed
 
     def _perturb(self, number: int) -> None:
         """Carry out one random action that no hard goal and no tier above forbids."""
@@ -218,17 +224,17 @@ class Search:
         own, idle, penalties = self.parameters, 0, [self.scorer.penalty(tier)]
         give_up = own.idle_rounds if give_up is None else give_up
         while idle < give_up and not self._met(tier) and not self.spent():
-            wider = own.widening[min(idle, len(own.widening) - 1)]
-            self._round(number, tier, wider)
+            wider = own.widening[-1 if self._every else min(idle, len(own.widening) - 1)]
+            done = self._round(number, tier, wider)
             if self.candidates.pairs is not None:
                 self._group_round(number, tier, wider)
             slow = self.scorer.penalty(tier) > own.swap_share * penalties[-1]
             if slow and not self._fruitful:
-                self._swap_round(number, tier, wider)
+                done += self._swap_round(number, tier, wider)
             penalties.append(self.scorer.penalty(tier))
             self._report(number, tier)
             idle = 0 if penalties[-1] < penalties[-2] - EPSILON else idle + 1
-            if self._stalled(penalties):
+            if self._stalled(penalties) or (self._every and not done):
                 return
 
     def _report(self, number: int, tier: Tier) -> None:
@@ -336,7 +342,11 @@ class Search:
         candidates = max(own.candidates_per_broker * n, own.least_candidates)
         budget = wider * min(candidates * self._growth, own.most_candidates) // self._width
         self.candidates.fruitful = self._growth >= own.growth
-        batch = self.candidates.draw(tier, destinations, budget)
+        batch = (
+            self.candidates.all_actions()
+            if self._every
+            else self.candidates.draw(tier, destinations, budget)
+        )
         if self.spending is not None:
             batch = batch[self.spending.affordable(batch, alone=True)]
         if not len(batch):
@@ -501,7 +511,11 @@ class Search:
 
     def _swap_round(self, number: int, tier: Tier, wider: int) -> int:
         scorer, own = self.scorer, self.parameters
-        batch, partner = self.candidates.swaps(tier, wider * own.least_candidates // self._width)
+        batch, partner = (
+            self.candidates.all_swaps()
+            if self._every
+            else self.candidates.swaps(tier, wider * own.least_candidates // self._width)
+        )
         transition = Transition(scorer.cluster, batch, partner)
         real = scorer.gain(tier, transition)
         # a swap without gain now may make room for one that gains

@@ -139,10 +139,11 @@ class SearchParameters(OwnTypes):
         item that is not content at all (any amount if it has a hard goal), or if the lowest score
         that changed is higher by more than this share of it: smaller gains are not worth a move.
     perturbed_replicas
-        Clusters of up to this many replicas are retried from random nearby placements if a tier
-        remains unmet; 0 for none.
+        On clusters of up to this many replicas a round looks at every move, transfer of leadership
+        and swap where it would draw as many, and they are retried from random nearby placements
+        if a tier remains unmet; 0 for none.
     perturbation_tries
-        Failed tries in a row after which the retries end.
+        Failed tries in a row after which the retries of a tier end.
     perturbation_choices
         Moves, and leadership transfers, drawn for each random step, one of which is made.
     explored_placements

@@ -203,6 +203,9 @@ class LocalSearch(SearchParameters):
             search = other
             search.reduce(begin[0])
             _polish(search, begin)
+            if not len(scorer.placement.changed(end[0])):
+                # no safe steps led from the start to what it found: it would find that again
+                break
         return search
 
 

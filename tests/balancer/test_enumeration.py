@@ -184,18 +184,10 @@ def test_replicas_that_leave_a_dead_broker_push_no_others_away() -> None:
     assert plan.summary.replica_moves == 2
 
 
-@pytest.mark.parametrize(
-    ("seed", "cost"),
-    [
-        # two moves, of which one of another replica of 2 bytes is enough
-        (218, 2.0),
-        # a move that two transfers of leadership replace
-        pytest.param(270, 0.0, marks=pytest.mark.soak),
-    ],
-)
-def test_a_small_plan_copies_no_more_than_what_it_reaches_needs(seed: int, cost: float) -> None:
-    snapshot, operation, goals = tiny_case(seed)
-    assert proposed(goals, snapshot, operation).summary.cost == cost
+def test_a_small_plan_copies_no_more_than_what_it_reaches_needs() -> None:
+    # a move that two transfers of leadership replace
+    snapshot, operation, goals = tiny_case(270)
+    assert proposed(goals, snapshot, operation).summary.cost == 0
 
 
 def tiny_case(seed: int) -> tuple[Snapshot, Operation, list[Goal]]:

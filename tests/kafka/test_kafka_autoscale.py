@@ -34,7 +34,7 @@ signal.signal(signal.SIGTERM, lambda number, frame: stopped.append(number))
 consumer = Consumer({{
     "bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest",
     "client.id": os.environ["COUNTERPOISE_CONSUMER"],
-    "partition.assignment.strategy": "range", "session.timeout.ms": 2000,
+    "partition.assignment.strategy": "range", "session.timeout.ms": 15000,
     "auto.commit.interval.ms": 500,
 }})
 consumer.subscribe([topic])
@@ -83,7 +83,7 @@ def test_a_skewed_topic_gets_the_consumers_that_its_ranges_need(
     run = AutoscaleRun.start(
         *at, "--capacity", CAPACITY, "--command", command, "--interval", "1s", "--window", "3s",
         "--rebalance-time", "1s", "--reaction-time", "1s", "--sla", "3s", "--down-cooldown", "2s",
-        "--maximum", 6, session=2.0,
+        "--maximum", 6, session=15.0,
     )  # fmt: skip
     try:
         # a range of two partitions is too much, so each has a consumer; a packing would need two
