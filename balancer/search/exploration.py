@@ -100,7 +100,7 @@ def _way(search: Search, start: tuple[Placement, list[Floats]]) -> tuple[list[Ba
     safety = Safety(scorer)
     safety.refill = True
     own = search.parameters
-    most, steps = own.explored_placements // 2, own.explored_steps
+    most, steps = own.explored_placements // 4, own.explored_steps
     found = find_order(safety, search.rules, end[0], most, steps, search.deadline)
     scorer.restore(end)
     return found
@@ -279,7 +279,7 @@ class _MoreMet(_Exploration):
 class _LessCopied(_Exploration):
     """Looks for cheaper placements that are as good as the end of a search."""
 
-    share = 4
+    share = 8
 
     def __init__(self, search: Search, start: Placement) -> None:
         self.best = Reached.of(search.scorer, start)

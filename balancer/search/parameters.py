@@ -148,9 +148,9 @@ class SearchParameters(OwnTypes):
         Moves, and leadership transfers, drawn for each random step, one of which is made.
     explored_placements
         On such clusters, up to this many placements that safe steps lead to are looked at, best
-        first, for one that meets more hard goals, if any is unmet; a quarter as many for one that
-        is as good and copies less; half as many to see whether safe steps lead where the search
-        ends; 0 for none.
+        first, for one that meets more hard goals, if any is unmet; an eighth as many for one that
+        is as good and copies less; a quarter as many to see whether safe steps lead where the
+        search ends; 0 for none.
     explored_steps
         Steps from each of these placements that are considered, on average.
     second_searches
@@ -263,7 +263,7 @@ class SearchParameters(OwnTypes):
     perturbed_replicas: int = Field(default=50, ge=0)
     perturbation_tries: Count = 10
     perturbation_choices: Count = 32
-    explored_placements: int = Field(default=300, ge=0, le=10**6)
+    explored_placements: int = Field(default=600, ge=0, le=10**6)
     explored_steps: Count = 100
     second_searches: int = Field(default=8, ge=0, le=10**6)
     improvement_rounds: int = Field(default=0, ge=0, le=10**9)
