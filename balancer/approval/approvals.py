@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from balancer.approval.policy import ApprovalPolicy
-from balancer.approval.proposal import ID_DIGITS, PENDING, Approval, ApprovalError, KeptProposal
+from balancer.approval.proposal import PENDING, Approval, ApprovalError, KeptProposal
 from balancer.approval.store import ProposalStore
 from balancer.planning.document import PlanDocument
 from balancer.planning.plan import Plan
@@ -96,37 +96,39 @@ class Approvals:
     def keep(
         self, plan: Plan, *, by: str, cause: str, reason: str, figures: dict[str, Any]
     ) -> KeptProposal:
-        """Keep a proposal; an open one of the controller for the same cause is superseded."""
+        """Keep a proposal; an open one of the controller for the same cause is superseded.
+
+        What waits or is executed already is returned if the same plan is proposed again by the
+        same, for the same cause. Of anybody else it is a proposal of its own: who asks for a plan
+        is not among its reviewers.
+        """
         policy, now = self._policy(), self._clock()
         text = plan.to_json()
         # The text states it; reading a plan of a million actions again would take long.
         stated = _DIGEST.search(text)
         assert stated is not None
         digest = stated[1]
-        proposal = KeptProposal(
-            id=digest[:ID_DIGITS],
-            digest=digest,
-            made=now,
-            expires=now + policy.expire_after,
-            by=by,
-            cause=cause,
-            reason=reason,
-            plan=figures,
-            needed=policy.reviewers,
-        )
         with self._lock:
-            known = {p.id: p for p in self._store.all()}
-            if (same := known.get(proposal.id)) is not None and same.state in (
-                *PENDING,
-                "executing",
-            ):
-                return same
-            if by == CONTROLLER:
-                for other in known.values():
-                    # One that somebody has approved already waits for the other reviewer.
-                    fresh = other.state == "open" and not other.approvals
-                    if fresh and (other.by, other.cause) == (by, cause):
-                        self._change(other.id, lambda p: {"state": "superseded"})
+            own = [p for p in self._store.all() if (p.by, p.cause) == (by, cause)]
+            for other in own:
+                if other.digest == digest and other.state in (*PENDING, "executing"):
+                    return other
+            for other in own if by == CONTROLLER else ():
+                # One that somebody has approved already waits for the other reviewer.
+                if other.state == "open" and not other.approvals:
+                    self._change(other.id, lambda p: {"state": "superseded"})
+            proposal = KeptProposal(
+                id=self._store.new_id(now),
+                digest=digest,
+                state="open" if len(plan) else "empty",
+                made=now,
+                expires=now + policy.expire_after,
+                by=by,
+                cause=cause,
+                reason=reason,
+                plan=figures,
+                needed=policy.reviewers,
+            )
             self._store.add(proposal, text, policy.keep)
         self.changed(proposal)
         return proposal

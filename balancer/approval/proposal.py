@@ -19,9 +19,8 @@ ProposalState = Literal[
     "rejected",
     "expired",
     "superseded",
+    "empty",
 ]
-# Digits of the digest that are a proposal's id.
-ID_DIGITS = 12
 # States that can still change.
 PENDING: frozenset[str] = frozenset({"open", "approved"})
 
@@ -51,12 +50,13 @@ class Approval(BaseModel):
 
 
 class KeptProposal(BaseModel):
-    """A proposal.
+    """A proposal: that somebody asked for a plan, or the controller made one, at some time.
 
     Parameters
     ----------
     id
-        The first 12 digits of its digest.
+        A number of its own, below 2³¹; later proposals have higher ones. The same plan that is
+        proposed again is another proposal, with decisions of its own.
     digest
         Hash of the plan's content: what is approved is what is executed.
     state
@@ -64,7 +64,8 @@ class KeptProposal(BaseModel):
         ``executed``, ``failed``: on its way, done, or ended otherwise (see `outcome`).
         ``stale``: the cluster had changed, nothing was done. ``interrupted``: the process ended
         meanwhile; the journal recovers the execution. ``rejected``, ``expired``: by a person, by
-        time. ``superseded``: a newer proposal for the same cause replaced it.
+        time. ``superseded``: a newer proposal for the same cause replaced it. ``empty``: the plan
+        has no actions, so that there is nothing to approve.
     made, expires
         Seconds since 1970.
     by

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from balancer.approval.proposal import ID_DIGITS, PENDING, ApprovalError, KeptProposal
+from balancer.approval.proposal import PENDING, ApprovalError, KeptProposal
 from balancer.planning.document import PlanDocument
 from cluster_model.files import write_atomically
 from metrics_reporter.documents import first_problem, shown
@@ -23,6 +23,11 @@ log = logging.getLogger("counterpoise.approval")
 _READ = 4
 
 _DIGEST = re.compile("[0-9a-f]{64}")
+_ID = re.compile("[1-9][0-9]{0,9}")
+# Ids count the seconds since 2020, so that another controller, or one that has lost its directory,
+# does not use one again: a client may still know it. They are signed 32-bit integers until 2088.
+_FIRST_SECOND = 1_577_836_800
+_HIGHEST = 2**31 - 1
 
 
 class ProposalStore:
@@ -39,12 +44,20 @@ class ProposalStore:
         self._lock = threading.RLock()
         self._kept: dict[str, KeptProposal] = {}
         self._plans: dict[str, bytes] = {}
+        self._last_id = 0
         # Plans that were read last: a page asks for one many times.
         self._read: OrderedDict[str, PlanDocument] = OrderedDict()
         self._reading = threading.Lock()
         if directory is not None:
             directory.mkdir(parents=True, exist_ok=True)
             self._load(directory)
+
+    def new_id(self, now: float) -> str:
+        """An id that no proposal has had here; `now` in seconds since 1970."""
+        with self._lock:
+            second = int(now) - _FIRST_SECOND
+            self._last_id = max(self._last_id + 1, second if second <= _HIGHEST else 0)
+            return str(self._last_id)
 
     def all(self) -> tuple[KeptProposal, ...]:
         """The proposals, the oldest first."""
@@ -130,15 +143,13 @@ class ProposalStore:
         return document
 
     def add(self, proposal: KeptProposal, plan: str, keep: int) -> None:
-        """Keep a proposal and its plan; the oldest that can no longer change make room."""
+        """Keep a new proposal and its plan; the oldest that can no longer change make room."""
         packed = gzip.compress(plan.encode(), 1)
         with self._lock:
             if self._directory is None:
                 self._plans[proposal.id] = packed
             else:
                 write_atomically(self._plan_file(proposal.id), lambda f: f.write(packed))
-            # Proposed again: it is the newest.
-            self._kept.pop(proposal.id, None)
             self._put(proposal)
             ended = [p.id for p in self._kept.values() if p.state not in (*PENDING, "executing")]
             for old in ended[: max(0, len(self._kept) - keep)]:
@@ -203,11 +214,13 @@ class ProposalStore:
         found = []
         for path in directory.glob("*.json"):
             try:
+                if not _ID.fullmatch(path.stem):
+                    raise ValueError("its name is no id")
+                # an id is used once, even if its record cannot be read
+                self._last_id = max(self._last_id, int(path.stem))
                 record = KeptProposal.model_validate_json(path.read_bytes())
-                if path.stem != record.id or not record.digest.startswith(record.id):
+                if path.stem != record.id or not _DIGEST.fullmatch(record.digest):
                     raise ValueError("it is the record of another proposal")
-                if not _DIGEST.fullmatch(record.digest) or len(record.id) != ID_DIGITS:
-                    raise ValueError("its digest is none")
                 found.append(record)
             except (OSError, ValueError) as error:
                 log.warning(
@@ -215,7 +228,7 @@ class ProposalStore:
                     path,
                     type(error).__name__,
                 )
-        for proposal in sorted(found, key=lambda p: (p.made, p.id)):
+        for proposal in sorted(found, key=lambda p: int(p.id)):
             if proposal.state == "executing":
                 # Its process has ended; the journal of executions knows how far it came.
                 proposal = proposal.model_copy(update={"state": "interrupted"})

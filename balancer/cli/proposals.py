@@ -67,7 +67,7 @@ def show(
 ) -> None:
     """Show a proposal: its verdict, its digest, who decided what, and what has changed since.
 
-    Example: `counterpoise proposals show 1f0c6e2b9a77 --server http://localhost:9464`
+    Example: `counterpoise proposals show 217986412 --server http://localhost:9464`
     """
     client = ServerClient(server, credentials, ca)
     kept, changes = _look(client, identity)
@@ -98,7 +98,7 @@ def approve(
 ) -> None:
     """Approve a proposal: it is executed exactly as it is, or not at all.
 
-    Example: `counterpoise proposals approve 1f0c6e2b9a77 --server http://localhost:9464
+    Example: `counterpoise proposals approve 217986412 --server http://localhost:9464
     --why "agreed with the storage team"`
     """
     client = ServerClient(server, credentials, ca)
@@ -122,7 +122,7 @@ def reject(
 ) -> None:
     """Reject a proposal that has not started.
 
-    Example: `counterpoise proposals reject 1f0c6e2b9a77 --server http://localhost:9464`
+    Example: `counterpoise proposals reject 217986412 --server http://localhost:9464`
     """
     client = ServerClient(server, credentials, ca)
     _decided(client.post("proposals", identity, "reject", {"why": why}), json)

@@ -201,7 +201,7 @@ def test_a_newer_proposal_of_the_controller_supersedes_an_open_one_only() -> Non
 def test_the_same_plan_is_one_proposal_while_it_waits_or_executes() -> None:
     desk = Desk()
     kept, other = desk.keep(0), desk.keep(1)
-    assert desk.keep(0, "bo") == kept
+    assert desk.keep(0) == kept
     desk.approve(kept)
     assert desk.keep(0).state == "approved"
     assert desk.approvals.next_approved() is not None
@@ -209,7 +209,66 @@ def test_the_same_plan_is_one_proposal_while_it_waits_or_executes() -> None:
     desk.approvals.ended(kept.id, "failed", {})
     again = desk.keep(0)
     assert (again.state, again.approvals) == ("open", ())
-    assert [p.id for p in desk.approvals.store.all()] == [other.id, kept.id]
+    assert [p.id for p in desk.approvals.store.all()] == [kept.id, other.id, again.id]
+
+
+@pytest.mark.parametrize("end", ["rejected", "failed", "stale", "interrupted", "expired"])
+def test_a_plan_that_is_proposed_again_changes_no_record(tmp_path: Path, end: str) -> None:
+    desk = Desk(tmp_path)
+    kept = desk.keep()
+    if end == "rejected":
+        desk.approvals.reject(kept.id, by="bo")
+    else:
+        desk.approve(kept)
+        desk.now += 10**6 if end == "expired" else 0
+        assert (desk.approvals.next_approved() is None) == (end == "expired")
+        desk.approvals.ended(kept.id, end, {"problems": ["x"]})
+    if end == "interrupted":
+        desk.restart()
+    before = desk.approvals.store.get(kept.id)
+    assert before.state == end
+    again = desk.keep()
+    assert again.digest == kept.digest
+    assert desk.approvals.store.get(kept.id) == before
+    desk.restart()
+    assert desk.approvals.store.all() == (before, again)
+
+
+def test_who_asked_for_a_plan_does_not_review_it_although_another_did_first() -> None:
+    desk = Desk(reviewers=2)
+    desk.keep(by="bo")
+    own = desk.keep(by="ann")
+    with pytest.raises(ApprovalError, match="asked for it"):
+        desk.approve(own, "ann")
+
+
+def test_an_id_is_a_number_of_32_bits_that_no_other_proposal_has_had(tmp_path: Path) -> None:
+    now = time.time()
+    for begin in (now, 1e6, 2.0**31 + 1.5e9, 1e12):
+        desk = Desk(tmp_path / str(begin), keep=1, expire_after=1)
+        desk.now = begin
+        ids = [int(desk.keep(n).id) for n in range(3)]
+        desk.now = begin - 1e5
+        desk.restart()
+        ids += [int(desk.keep(n, "bo").id) for n in range(3)]
+        assert ids == sorted(set(ids))
+        assert ids[0] > 0
+        assert ids[-1] < 2**31
+    # without the directory, or of another controller
+    elsewhere = Desk()
+    elsewhere.now = now + 10
+    assert int(elsewhere.keep().id) > max(int(p.stem) for p in (tmp_path / str(now)).glob("*.json"))
+
+
+def test_a_plan_without_actions_does_not_wait_for_anybody() -> None:
+    desk = Desk()
+    done = Balancer("default").propose(plan_of(0).final_snapshot())
+    assert not len(done)
+    kept = desk.approvals.keep(done, by="ann", cause="request", reason="", figures={})
+    assert kept.state == "empty"
+    with pytest.raises(ApprovalError, match="is empty, open expected"):
+        desk.approve(kept)
+    assert desk.approvals.next_approved() is None
 
 
 def test_the_limit_removes_only_what_has_ended(tmp_path: Path) -> None:
@@ -219,9 +278,9 @@ def test_the_limit_removes_only_what_has_ended(tmp_path: Path) -> None:
     assert len(desk.approvals.store.all()) == 4
     desk.approvals.reject(kept[1].id, by="bo")
     desk.approvals.reject(kept[2].id, by="bo")
-    desk.keep(4)
+    newest = desk.keep(4)
     assert [p.id for p in desk.approvals.store.all()] == [
-        kept[0].id, kept[3].id, plan_of(4).document().content_digest[:12],
+        kept[0].id, kept[3].id, newest.id,
     ]  # fmt: skip
     names = {p.name.split(".")[0] for p in tmp_path.iterdir()}
     assert names == {p.id for p in desk.approvals.store.all()}
@@ -318,15 +377,16 @@ def test_foreign_and_damaged_records_are_ignored(
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe")
     (tmp_path / "copy.json").write_text(json.dumps(record))
     (tmp_path / "future.json").write_text(json.dumps({**record, "id": "future", "more": 1}))
+    (tmp_path / "41.json").write_text(json.dumps(record))
     outside = tmp_path.parent / "outside.json"
     outside.write_text("{}")
     climbing = {**record, "id": "../outside", "state": "rejected", "made": 0.0}
     (tmp_path / "climbing.json").write_text(json.dumps(climbing))
     desk.restart()
     assert [p.id for p in desk.approvals.store.all()] == [kept.id]
-    assert sum("ignored" in r.message for r in caplog.records) == 7
+    assert sum("ignored" in r.message for r in caplog.records) == 8
     desk.approvals.reject(kept.id, by="bo")
-    desk.keep(1)
+    assert desk.keep(1).id == "42"
     assert outside.exists()
 
 
@@ -453,6 +513,7 @@ class Histories(RuleBasedStateMachine):
         super().__init__()
         self.directory = Path(tempfile.mkdtemp())
         self.desk = Desk(self.directory, expire_after=100, keep=3, reviewers=2)
+        self.ids: dict[int, str] = {}
         self.approvers: dict[int, set[str]] = {}
         self.made: dict[int, float] = {}
         self.approved: set[int] = set()
@@ -472,7 +533,7 @@ class Histories(RuleBasedStateMachine):
     @rule(number=numbers)
     def keep(self, number: int) -> None:
         self.desk.approvals.expire()
-        self.desk.keep(number, "ann")
+        self.ids[number] = self.desk.keep(number, "ann").id
         # Its clock went on by one second.
         if number != self.running and not self._pending(number):
             self._forget(number)
@@ -492,7 +553,8 @@ class Histories(RuleBasedStateMachine):
             and by not in self.approvers[number]
         )
         try:
-            self.desk.approvals.approve(digest[:12], digest if right else "0" * 64, by=by)
+            identity = self.ids.get(number, "0")
+            self.desk.approvals.approve(identity, digest if right else "0" * 64, by=by)
             assert may
         except ApprovalError:
             assert not may
@@ -503,9 +565,8 @@ class Histories(RuleBasedStateMachine):
 
     @rule(number=numbers)
     def reject(self, number: int) -> None:
-        identity = plan_of(number).document().content_digest[:12]
         try:
-            self.desk.approvals.reject(identity, by="cy")
+            self.desk.approvals.reject(self.ids.get(number, "0"), by="cy")
             assert self._waits(number)
         except ApprovalError:
             assert not self._waits(number)
@@ -531,7 +592,7 @@ class Histories(RuleBasedStateMachine):
     @rule(state=st.sampled_from(["executed", "failed", "stale"]))
     def end(self, state: str) -> None:
         assert self.running is not None
-        identity = plan_of(self.running).document().content_digest[:12]
+        identity = self.ids[self.running]
         self.desk.approvals.ended(identity, state, {})
         assert self.desk.approvals.store.get(identity).state == state
         self.running = None
@@ -547,14 +608,13 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def nothing_approved_is_lost(self) -> None:
-        states = {p.digest: p.state for p in self.desk.approvals.store.all()}
+        states = {p.id: p.state for p in self.desk.approvals.store.all()}
         for number in range(5):
-            digest = plan_of(number).document().content_digest
             if self._waits(number):
                 expected = "approved" if number in self.approved else "open"
-                assert states[digest] == expected
+                assert states[self.ids[number]] == expected
             elif number == self.running:
-                assert states[digest] == "executing"
+                assert states[self.ids[number]] == "executing"
 
 
 Histories.TestCase.settings = hypothesis_settings(

@@ -13,7 +13,6 @@ from balancer.server.cruise_control.dry_runs import DryRuns
 from balancer.server.cruise_control.goals import DISK_GOALS, chosen_goals
 from balancer.server.cruise_control.optimization import optimization, provision
 from balancer.server.cruise_control.parameters import SPEED, Parameters
-from balancer.server.cruise_control.reviews import review_id
 from balancer.server.cruise_control.tasks import UserTask
 from balancer.server.errors import RequestError
 from balancer.server.models import PlanRequest
@@ -106,12 +105,12 @@ def _executed(service: Service, task: UserTask, plan: Plan, request: PlanRequest
         try:
             kept = service.approve(kept.id, kept.digest, request.reason, by)
         except ApprovalError as error:
-            return f"{error}. It waits on the review board as {review_id(kept)}."
+            return f"{error}. It waits on the review board."
     return _next(service, kept)
 
 
 def _next(service: Service, kept: KeptProposal) -> str:
-    where = f"Proposal {kept.id} (review {review_id(kept)})"
+    where = f"Proposal {kept.id}"
     if kept.state == "open":
         missing = plural(kept.needed - len(kept.approvals), "approval")
         return f"{where} waits on the review board for {missing}."

@@ -32,8 +32,8 @@ _STATUS = {
 
 
 def review_id(proposal: KeptProposal) -> int:
-    """The id of a proposal as a number: its first 12 hexadecimal digits."""
-    return int(proposal.id, 16)
+    """The id of a proposal, which clients of Cruise Control read as a number of 32 bits."""
+    return int(proposal.id)
 
 
 def board(service: Service, only: Iterable[str]) -> Answer:

@@ -10,7 +10,7 @@ export const place = "proposals";
 export const title = () => "Proposals";
 
 const STATES = ["open", "approved", "executing", "executed", "failed", "stale", "interrupted",
-  "rejected", "expired", "superseded"];
+  "rejected", "expired", "superseded", "empty"];
 
 export async function show(body, app) {
   const list = h("div"), said = h("p", { role: "status" });
