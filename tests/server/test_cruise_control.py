@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from cruisecontrolclient.client import cccli
 from server_cases import Served, served
@@ -20,8 +21,11 @@ from waiting import wait_for
 
 from balancer.server.access import Actor
 from balancer.server.cruise_control import router
+from balancer.server.cruise_control.goals import chosen_goals
+from balancer.server.errors import RequestError
 from balancer.server.jobs import Job
-from cluster_model import Snapshot
+from cluster_model import Snapshot, synthetic_snapshot
+from goals import load_goals
 
 BASE = "/kafkacruisecontrol"
 
@@ -295,6 +299,35 @@ def test_goals_have_both_names_and_hard_ones_may_not_be_left_out(
         asked = [name.removeprefix(package) for name in goals.split(",")]
         found = [g["goal"] for g in answer["goalSummary"]]
         assert [name for name in asked if name not in found] == []
+
+
+def test_the_hard_goals_that_cruise_control_has_by_default_suffice(
+    running: tuple[Served, httpx.Client],
+) -> None:
+    found, client = running
+    # DEFAULT_HARD_GOALS of its AnalyzerConfig
+    asked = (
+        "RackAwareGoal,MinTopicLeadersPerBrokerGoal,ReplicaCapacityGoal,DiskCapacityGoal,"
+        "NetworkInboundCapacityGoal,NetworkOutboundCapacityGoal,CpuCapacityGoal"
+    )
+    names = {g.name for g in found.service.balancer.goals if g.hard}
+    assert "BrokerSetAwareness" in names
+    answer = client.get(f"{BASE}/proposals?json=true&goals={asked}")
+    assert answer.status_code == 200, answer.text
+    assert {*asked.split(",")} <= {g["goal"] for g in answer.json()["goalSummary"]}
+    few = asked.removesuffix(",CpuCapacityGoal")
+    refused = client.get(f"{BASE}/proposals?json=true&goals={few}")
+    assert "Missing hard goals ['CpuCapacityGoal']" in refused.json()["errorMessage"]
+
+
+def test_hard_goals_of_broker_sets_are_needed_where_there_are_sets() -> None:
+    plain = synthetic_snapshot(brokers=6, partitions=30, racks=3)
+    sets = replace(plain, broker_sets=("a", "b"), broker_set=np.arange(6) % 2)
+    goals = load_goals({"goals": [{"goal": "BrokerSetAwareness"}, {"goal": "ReplicaCapacity"}]})
+    (chosen,) = chosen_goals(["ReplicaCapacityGoal"], goals, plain, skip_hard_check=False)
+    assert chosen.name == "ReplicaCapacity"
+    with pytest.raises(RequestError, match="BrokerSetAwareGoal"):
+        chosen_goals(["ReplicaCapacityGoal"], goals, sets, skip_hard_check=False)
 
 
 def test_a_long_request_is_answered_with_its_progress(

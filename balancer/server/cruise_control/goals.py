@@ -8,15 +8,15 @@ from typing import Any
 from balancer.composition.cruise_control.goals import EQUIVALENTS, converted, short_name
 from balancer.planning.document import GoalResult
 from balancer.server.errors import RequestError
-from goals import Goal
-from goals.registry import load_goals
+from cluster_model.snapshot import Snapshot
+from goals import Goal, applicable, load_goals
 from metrics_reporter.documents import shown
 
 DISK_GOALS = ("IntraBrokerDiskCapacityGoal", "IntraBrokerDiskUsageDistributionGoal")
 
 
 def chosen_goals(
-    names: Sequence[str], configured: Sequence[Goal], *, skip_hard_check: bool
+    names: Sequence[str], configured: Sequence[Goal], snapshot: Snapshot, *, skip_hard_check: bool
 ) -> list[Goal]:
     """Our goals for names of Cruise Control, in their order.
 
@@ -28,6 +28,8 @@ def chosen_goals(
         Classes, with or without their package; names of our goals are taken too.
     configured
         The controller's goals.
+    snapshot
+        The cluster: hard goals that do not apply to it may be left out.
     skip_hard_check
         Whether hard goals of the controller may be left out.
 
@@ -52,7 +54,8 @@ def chosen_goals(
         for goal in made:
             found.setdefault(goal.name, goal.model_copy(update={"tier": tier}))
     if not skip_hard_check and not set(short) <= set(DISK_GOALS):
-        missing = [n for n in _named(g.name for g in configured if g.hard) if n not in short]
+        hard = [g.name for g in applicable(configured, snapshot, strict=False) if g.hard]
+        missing = [n for n in _named(hard) if n not in short]
         if missing:
             raise RequestError(
                 f"Missing hard goals {missing} in the provided goals: {list(short)}. Add "

@@ -183,5 +183,6 @@ def _goals(service: Service, endpoint: str, given: Parameters) -> Sequence[Goal]
     return chosen_goals(
         names,
         service.balancer.goals,
+        service.view().snapshot,
         skip_hard_check=given.flag("skip_hard_goal_check") or endpoint == "demote_broker",
     )
