@@ -48,12 +48,37 @@ class _LateError(Exception):
     """The time limit is exceeded."""
 
 
+def from_glob(pattern: str) -> str | None:
+    r"""The regular expression that a shell glob stands for; None if the pattern is not like one.
+
+    Examples
+    --------
+    >>> print(from_glob("eu.orders-*"), from_glob("orders-.*"))
+    eu\.orders-.* None
+    """
+    if not re.fullmatch(r"[\w.*?-]{1,249}", pattern) or not re.search(r"(?<!\.)[*?]", pattern):
+        return None
+    dots = re.sub(r"\.(?![*?])", r"\.", pattern)
+    return re.sub(r"(?<!\.)\?", ".", re.sub(r"(?<!\.)\*", ".*", dots))
+
+
+def glob_hint(pattern: str) -> str:
+    """The end of a message on a pattern that matches nothing, if it looks like a shell glob."""
+    like = _like(pattern)
+    return like and f", where a regular expression{like} is expected"
+
+
+def _like(pattern: str) -> str:
+    meant = from_glob(pattern)
+    return "" if meant is None else f" like '{meant}'"
+
+
 def compiled(pattern: str) -> re.Pattern[str]:
     """Compile the regular expression; raises ValueError for an invalid one."""
     try:
         return re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"a regular expression expected ({error})") from None
+        raise ValueError(f"a regular expression{_like(pattern)} expected ({error})") from None
 
 
 def valid_pattern(pattern: str) -> str:

@@ -33,7 +33,7 @@ from goals.goal import Goal, GoalError
 from goals.grouped import GroupCapacity, GroupUsageDistribution
 from goals.leadership import PreferredLeader, PreferredLeaderRack
 from goals.network import NetworkInUsageDistribution, NetworkOutUsageDistribution
-from goals.patterns import matching
+from goals.patterns import glob_hint, matching
 from goals.racks import (
     BrokerSetAwareness,
     RackAwareDistribution,
@@ -252,6 +252,7 @@ def unmatched(goals: Sequence[Goal], snapshot: Snapshot, strict: bool) -> list[s
     """
     return [
         f"goal {goal.name}, field {field}: {pattern!r} matches none of the snapshot's topics"
+        f"{glob_hint(pattern)}"
         for goal in goals
         for field, pattern in goal.topic_patterns().items()
         if (pattern or strict) and not matching(pattern, snapshot.topics).any()

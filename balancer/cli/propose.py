@@ -147,6 +147,14 @@ def propose(
             metavar="REGEX", rich_help_panel=LIMITS, help="Topics that stay in place; repeatable."
         ),
     ] = None,
+    allow_unmatched: Annotated[
+        bool,
+        typer.Option(
+            "--allow-unmatched",
+            rich_help_panel=LIMITS,
+            help="--exclude-topics may match nothing, for topics that do not exist yet.",
+        ),
+    ] = False,
     exclude_brokers_for_replicas: Annotated[
         str | None,
         typer.Option(
@@ -326,6 +334,7 @@ def propose(
         },
         replication_factor or (),
         excluded_topics=tuple(exclude_topics or ()),
+        allow_unmatched=allow_unmatched,
         excluded_brokers_for_replicas=broker_ids(
             "--exclude-brokers-for-replicas", exclude_brokers_for_replicas
         ),

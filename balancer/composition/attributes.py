@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, field_validator
 
 from cluster_model import InputError, Snapshot
 from cluster_model.build import OwnAttributes
-from goals.patterns import PatternError, matching
+from goals.patterns import PatternError, glob_hint, matching
 from metrics_reporter.documents import Whole, WholeKey, as_model, load_mapping, shown
 
 
@@ -83,7 +83,10 @@ class StatedAttributes(BaseModel):
         for pattern, own in self.topics.items():
             chosen = matching(pattern, s.topics)
             if not chosen.any():
-                notice(f"attributes are stated for topics {shown(pattern)}, which matches none")
+                notice(
+                    f"attributes are stated for topics {shown(pattern)}, which matches none"
+                    f"{glob_hint(pattern)}"
+                )
             for i in chosen.nonzero()[0].tolist():
                 topics[i] |= own
         s = replace(s, broker_attributes=_columns(brokers), topic_attributes=_columns(topics))

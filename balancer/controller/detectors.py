@@ -223,6 +223,8 @@ class Detectors:
                 "excluded_topics": ()
                 if type_of(operation).changes_replication_factor
                 else excluded,
+                # what the settings name may come and go: that is a finding, and stops nothing
+                "allow_unmatched": True,
             }
         )
 
@@ -243,6 +245,7 @@ class Detectors:
         return asked.model_copy(
             update={
                 "excluded_topics": _union(asked.excluded_topics, limits.excluded_topics),
+                "allow_unmatched": True,
                 "excluded_partitions": _union(
                     asked.excluded_partitions, limits.excluded_partitions
                 ),
@@ -270,6 +273,7 @@ class Detectors:
         doubted = silent.union(d.broker for d in view.distrust.doubts)
         return Operation(
             excluded_topics=self.settings.excluded_topics,
+            allow_unmatched=True,
             excluded_partitions=tuple(sorted(cooling)),
             frozen_partitions=tuple(sorted(frozen)),
             excluded_brokers_for_replicas=tuple(sorted(self._barred(view, ()))),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from balancer.controller.finding import Finding, FirstSeen, View
 from balancer.controller.settings import Settings
 from cluster_model.snapshot import Snapshot
-from goals.patterns import matching
+from goals.patterns import glob_hint, matching
 from metrics_reporter.documents import shown
 
 
@@ -44,7 +44,9 @@ def _unmatched(settings: Settings, snapshot: Snapshot) -> dict[str, str]:
         "model.believed": settings.model.believed,
     }
     found = {
-        f"{place} {shown(pattern)}": f"{place}: {shown(pattern)} matches none of the topics"
+        f"{place} {shown(pattern)}": (
+            f"{place}: {shown(pattern)} matches none of the topics{glob_hint(pattern)}"
+        )
         for place, given in patterns.items()
         for pattern in given
         if not matching(pattern, snapshot.topics).any()

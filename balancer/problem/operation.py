@@ -34,7 +34,9 @@ class Operation(BaseModel):
         Regular expression of topics -> number of replicas for each of their partitions.
     excluded_topics
         Regular expressions of topics that stay where they are (except that they leave
-        dead and removed brokers).
+        dead and removed brokers). One that matches no topic is an error.
+    allow_unmatched
+        Whether `excluded_topics` may match no topic, because topics do not exist yet.
     excluded_partitions
         The same for single partitions, by name (``orders-3``); names that are not in the
         snapshot are no error, since topics come and go.
@@ -63,6 +65,7 @@ class Operation(BaseModel):
     brokers: tuple[int | str, ...] = ()
     replication_factor: dict[str, int] = Field(default_factory=dict)
     excluded_topics: tuple[str, ...] = ()
+    allow_unmatched: bool = False
     excluded_partitions: tuple[str, ...] = ()
     frozen_partitions: tuple[str, ...] = ()
     excluded_brokers_for_replicas: tuple[int | str, ...] = ()

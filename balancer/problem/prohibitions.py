@@ -12,7 +12,7 @@ from balancer.problem.liveness import dead_brokers
 from balancer.problem.operation import Operation
 from balancer.problem.rules import Rules
 from balancer.problem.sentences import brokers_named
-from balancer.problem.topics import matching_partitions, named_partitions
+from balancer.problem.topics import excluded_partitions, named_partitions
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
 from cluster_model.snapshot import Bools, BrokerState, Ints, Snapshot
 
@@ -98,9 +98,7 @@ def _of_partitions(
     lead = batch.kind == LEAD
     stays = ~(urgent | np.where(lead, rules.movable[p] | ~rules.leads[source], rules.slots[at]))
     stays &= ~rules.frozen[p]
-    excluded = np.zeros(s.n_partitions, np.bool_)
-    for pattern in operation.excluded_topics:
-        excluded |= matching_partitions(s, pattern)
+    excluded = excluded_partitions(s, operation)
     yield Prohibition(
         "excluded topics", stays & excluded[p], lambda row: f"topic {topic(row)} is excluded"
     )

@@ -15,6 +15,7 @@ from balancer.problem.topics import matching_partitions
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Bools, Ints, Snapshot
 from goals import Cluster, Goal, State
+from goals.patterns import glob_hint
 from goals.racks import majority_set
 from metrics_reporter.quantities import plural
 
@@ -65,7 +66,10 @@ def target_replication_factor(s: Snapshot, targets: Mapping[str, int]) -> Ints:
             )
         hit = matching_partitions(s, pattern)
         if not hit.any():
-            raise OperationError(f"topic pattern {pattern!r} matches none of the snapshot's topics")
+            raise OperationError(
+                f"topic pattern {pattern!r} matches none of the snapshot's topics"
+                f"{glob_hint(pattern)}"
+            )
         if target > s.n_brokers:
             # Refused here, since a placement with so many slots may not fit into memory.
             topic = s.topics[s.partition_topic[np.flatnonzero(hit)[0]]]

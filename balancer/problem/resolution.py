@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +12,7 @@ from balancer.problem.operations import OperationType, type_of
 from balancer.problem.permissions import Permissions
 from balancer.problem.replication_factor import ReplicationFactor, with_replication_factor
 from balancer.problem.rules import Rules
-from balancer.problem.topics import matching_partitions, named_partitions
+from balancer.problem.topics import excluded_partitions, named_partitions
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Bools, BrokerState, Ints, Snapshot
 from goals import Cluster, Goal
@@ -89,11 +88,7 @@ def resolve(snapshot: Snapshot, operation: Operation) -> ResolvedOperation:
     factor = asked.factor(s)
     start = Placement(s, int(factor.max(initial=1)))
     frozen = named_partitions(s, op.frozen_partitions) | ~s.partition_settled
-    movable = (
-        _outside_topics(s, op.excluded_topics)
-        & ~named_partitions(s, op.excluded_partitions)
-        & ~frozen
-    )
+    movable = ~excluded_partitions(s, op) & ~named_partitions(s, op.excluded_partitions) & ~frozen
     allowed = asked.permissions(
         Permissions(
             start=start,
@@ -183,10 +178,3 @@ def _broker_mask(s: Snapshot, rows: Ints) -> Bools:
     mask = np.zeros(s.n_brokers, np.bool_)
     mask[rows] = True
     return mask
-
-
-def _outside_topics(s: Snapshot, patterns: Sequence[str]) -> Bools:
-    free = np.ones(s.n_partitions, np.bool_)
-    for pattern in patterns:
-        free &= ~matching_partitions(s, pattern)
-    return free

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from balancer.problem.operation import OperationError
+from balancer.problem.operation import Operation, OperationError
 from cluster_model.snapshot import Bools, Snapshot
-from goals.patterns import PatternError, matching
+from goals.patterns import PatternError, glob_hint, matching
+from metrics_reporter.documents import shown
 
 
 def matching_partitions(s: Snapshot, pattern: str) -> Bools:
@@ -17,6 +18,31 @@ def matching_partitions(s: Snapshot, pattern: str) -> Bools:
     except PatternError as error:
         raise OperationError(str(error)) from None
     return hit[s.partition_topic] if len(s.topics) else np.zeros(0, np.bool_)
+
+
+def excluded_partitions(s: Snapshot, operation: Operation) -> Bools:
+    """(P,) the partitions of topics that an operation excludes.
+
+    Raises
+    ------
+    OperationError
+        For a pattern that matches no topic, unless that is allowed.
+    """
+    excluded = np.zeros(s.n_partitions, np.bool_)
+    for pattern in operation.excluded_topics:
+        hit = matching_partitions(s, pattern)
+        if not hit.any() and not operation.allow_unmatched:
+            raise OperationError(unmatched_exclusion(pattern))
+        excluded |= hit
+    return excluded
+
+
+def unmatched_exclusion(pattern: str) -> str:
+    """What is wrong with an exclusion that matches no topic."""
+    return (
+        f"excluded_topics: {shown(pattern)} matches no topic{glob_hint(pattern)}; "
+        "--allow-unmatched (allow_unmatched) is for topics that do not exist yet"
+    )
 
 
 def named_partitions(s: Snapshot, names: Sequence[str]) -> Bools:

@@ -28,6 +28,7 @@ from balancer.planning.traffic import Traffic, traffic
 from balancer.planning.why_not import why_not
 from balancer.problem.operation import Operation
 from balancer.problem.resolution import resolve
+from balancer.problem.topics import unmatched_exclusion
 from balancer.server.access import Actor
 from balancer.server.audit import AuditLog
 from balancer.server.errors import RequestError
@@ -42,6 +43,7 @@ from balancer.server.models import (
     WhatIfRequest,
     WhyNotRequest,
 )
+from balancer.server.patterns import partitions_of_topics
 from cluster_model.snapshot import BrokerState, Snapshot
 from goals import Goal
 from metrics_reporter.documents import shown
@@ -170,6 +172,7 @@ class Service:
             plan = self._plan(request, snapshot, stop, progress)
             return self._keep(plan, request, by)
 
+        check_exclusions(request.operation, self.view().snapshot)
         self._audit.record(by, "propose", request.operation.kind, request.reason)
         return self.jobs.submit(Job(request.operation.kind, by, do))
 
@@ -242,6 +245,7 @@ class Service:
                 "after": _brokers(ClusterLoad(plan.final_snapshot())) if request.brokers else [],
             }
 
+        check_exclusions(request.operation, self.view().snapshot)
         return self.jobs.submit(Job("what if", by, do))
 
     def why_not(self, request: WhyNotRequest, by: Actor) -> Job:
@@ -507,7 +511,10 @@ class Service:
         balancer.budget = balancer.budget.within(settings.budget).within(request.budget)
         operation = request.operation
         excluded = tuple(dict.fromkeys((*operation.excluded_topics, *settings.excluded_topics)))
-        operation = operation.model_copy(update={"excluded_topics": excluded})
+        # what the request excludes was checked; the settings may name topics that come and go
+        operation = operation.model_copy(
+            update={"excluded_topics": excluded, "allow_unmatched": True}
+        )
         plan = balancer.propose(snapshot, operation, progress=progress, stop=stop)
         if stop.is_set():
             # Its search was cut short.
@@ -541,6 +548,19 @@ class Service:
                 409,
             )
         return plan
+
+
+def check_exclusions(operation: Operation, snapshot: Snapshot) -> None:
+    """Refuse a request at once if it excludes what no topic matches, unless it allows that.
+
+    Raises
+    ------
+    RequestError
+        With the pattern.
+    """
+    for pattern in () if operation.allow_unmatched else operation.excluded_topics:
+        if not partitions_of_topics(pattern, snapshot).any():
+            raise RequestError(unmatched_exclusion(pattern))
 
 
 def supposed(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from cluster_model.snapshot import Snapshot
-from goals.patterns import valid_pattern
+from goals.patterns import matching, valid_pattern
 from metrics_reporter.documents import shown
 
 
@@ -87,6 +87,7 @@ _FIELDS = {
     "brokers",
     "replication_factor",
     "acceptable_lag",
+    "allow_unmatched",
     *_TEXT_LISTS,
     *_ID_LISTS,
 }
@@ -137,17 +138,24 @@ def wrong_operation(s: Snapshot, operation: Mapping[str, Any]) -> Iterator[str]:
     lag = operation.get("acceptable_lag", 0.0)
     if isinstance(lag, bool) or not isinstance(lag, int | float) or not 0 <= lag < math.inf:
         yield f"operation: acceptable_lag {shown(lag)} found, a number of at least 0 expected"
+    allowed = operation.get("allow_unmatched", False)
+    if not isinstance(allowed, bool):
+        yield f"operation: allow_unmatched {shown(allowed)} found, true or false expected"
     if not isinstance(factors, Mapping):
         yield f"operation: replication_factor {factors!r} found, a number by pattern expected"
         return
     for pattern, number in factors.items():
         if not isinstance(number, int) or number < 1:
             yield f"operation: {number!r} replicas of {pattern!r}, 1 or more expected"
-    for pattern in (*operation.get("excluded_topics", ()), *factors):
+    excluded = operation.get("excluded_topics", ())
+    for pattern in (*excluded, *factors):
         try:
             valid_pattern(pattern)
         except ValueError as error:
             yield f"operation: topic pattern {shown(pattern)}: {error}"
+            continue
+        if pattern in excluded and not allowed and not matching(pattern, s.topics).any():
+            yield f"operation: excluded_topics: {shown(pattern)} matches no topic"
 
 
 def _wrong_options(kind: OperationKind, options: Any) -> Iterator[str]:

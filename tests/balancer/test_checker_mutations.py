@@ -348,6 +348,10 @@ def test_another_request_is_found_where_the_plan_does_not_fit_it() -> None:
     move = next(a for a in plan.actions if a.kind == "move")
     here = f"{move.topic}-{move.partition}"
     asked = {"kind": "remove_brokers", "brokers": [2]}
+    unmatched = asked | {"excluded_topics": ["nothing-like-it"]}
+    assert "operation" in kinds(s, changed_plan(plan, operation=unmatched))
+    allowed = unmatched | {"allow_unmatched": True}
+    assert kinds(s, changed_plan(plan, operation=allowed)) == {"warnings"}
     others = sorted({*s.broker_ids.tolist()} - {2, move.destination})
     for operation in (
         {"kind": "rebalance"},
@@ -363,7 +367,7 @@ def test_another_request_is_found_where_the_plan_does_not_fit_it() -> None:
         asked | {"destinations": others},
         asked | {"excluded_brokers_for_replicas": [move.destination]},
         asked | {"excluded_brokers_for_leadership": others},
-        asked | {"excluded_topics": ["nothing-like-it"]},
+        asked | {"allow_unmatched": 1},
         asked | {"surprise": 1},
     ):
         assert kinds(s, changed_plan(plan, operation=operation)), operation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ from balancer_cases import small
 from command_line import invoke
 
 from balancer import Balancer, Operation, PlanDocument
+from balancer.composition.attributes import StatedAttributes
 from balancer.controller.finding import View
 from balancer.controller.settings import Settings
 from balancer.controller.violations import GoalViolationDetector
+from balancer.problem.operation import OperationError
+from balancer.verification.checker import check_plan
 from cluster_model.files import save_snapshot
 from goals import GoalError, load_goals
 
@@ -78,14 +82,53 @@ def test_a_profile_says_what_it_leaves_out(cluster: Path, tmp_path: Path) -> Non
 
 def test_a_pattern_that_matches_no_topic_is_a_warning(cluster: Path) -> None:
     goals = {"goals": [{"goal": "MinTopicLeaders", "topics": "ordrs"}]}
-    plan = Balancer(goals).propose(SNAPSHOT, Operation(excluded_topics=("paymnts", "topic-0")))
+    asked = Operation(excluded_topics=("paymnts", "topic-0"), allow_unmatched=True)
+    plan = Balancer(goals).propose(SNAPSHOT, asked)
     assert plan.warnings == (
         "goal MinTopicLeaders, field topics: 'ordrs' matches none of the snapshot's topics",
         "excluded_topics: 'paymnts' matches none of the snapshot's topics",
     )
     assert PlanDocument.model_validate_json(plan.to_json()).warnings == plan.warnings
-    shown = invoke(["propose", cluster, "--exclude-topics", "paymnts"])
+    assert check_plan(SNAPSHOT, plan.document()).ok
+    shown = invoke(["propose", cluster, "--exclude-topics", "paymnts", "--allow-unmatched"])
     assert "Warning: excluded_topics: 'paymnts' matches none" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        ("topic-*", "'topic-*' matches no topic, where a regular expression like 'topic-.*' is"),
+        ("*-0", "a regular expression like '.*-0' expected (nothing to repeat at position 0)"),
+        ("top.ic?", r"'top.ic?' matches no topic, where a regular expression like 'top\.ic.' is"),
+        ("paymnts", "'paymnts' matches no topic; --allow-unmatched (allow_unmatched) is for"),
+        ("", "'' matches no topic; "),
+    ],
+)
+def test_an_exclusion_that_matches_nothing_is_an_error(
+    cluster: Path, tmp_path: Path, pattern: str, said: str
+) -> None:
+    written = tmp_path / "plan.json"
+    excluded = ["--exclude-topics", "topic-0", "--exclude-topics", pattern]
+    done = invoke(["propose", cluster, *excluded, "-o", written])
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not written.exists()
+    for kind in ("rebalance", "right_size", "fix_offline_replicas"):
+        with pytest.raises(OperationError, match=re.escape(said)):
+            Balancer().propose(SNAPSHOT, Operation(kind=kind, excluded_topics=(pattern,)))
+
+
+def test_a_glob_in_other_places_is_answered_with_what_was_meant(cluster: Path) -> None:
+    like = "where a regular expression like 'topic-.*' is expected"
+    goals = {"goals": [{"goal": "MinTopicLeaders", "topics": "topic-*"}]}
+    assert like in Balancer(goals).propose(SNAPSHOT).warnings[0]
+    done = invoke(["propose", cluster, "--replication-factor", "topic-*=2"])
+    assert done.exit_code == 2
+    assert like in done.stderr
+    notices: list[str] = []
+    StatedAttributes(topics={"topic-*": {"team": "a"}}).applied(SNAPSHOT, notices.append)
+    assert like in notices[0]
 
 
 def test_patterns_that_match_warn_of_nothing() -> None:

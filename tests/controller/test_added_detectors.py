@@ -82,6 +82,16 @@ def test_its_finding_is_acted_on_after_its_grace(monkeypatch: pytest.MonkeyPatch
     assert (found.kind, found.state) == (NAME, "ripe")
 
 
+def test_an_exclusion_of_the_settings_that_matches_nothing_stops_no_added_detector(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _answers(monkeypatch, lambda view: [_finding(operation=_remove(3))])
+    stage = _stage()
+    settings = stage.controller.settings
+    stage.controller.configure(settings.model_copy(update={"excluded_topics": ("tpoic-*",)}))
+    assert stage.rounds(1) == ["executed"]
+
+
 def test_what_is_only_reported_moves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     _answers(monkeypatch, lambda view: [_finding()])
     stage = _stage()

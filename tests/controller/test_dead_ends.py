@@ -93,6 +93,23 @@ def test_a_partition_with_its_only_copy_on_a_dead_broker_stops_nothing_else(
     assert "counterpoise_lost_partitions 3" in stage.controller.metrics.text()
 
 
+def test_an_exclusion_that_matches_nothing_keeps_nobody_from_healing_and_balancing() -> None:
+    settings = {**AT_ONCE, "excluded_topics": ["tpoic-*"], "missing_replicas": {"act": False}}
+    stage = Stage(even(racks=6), settings)
+    stage.model.with_states(dead=[3])
+    assert "executed" in stage.rounds(3)
+    assert _of(stage, 3) == 0
+    assert stage.executor.plans[0].operation["excluded_topics"] == ["tpoic-*"]
+    (said,) = (
+        f.sentence
+        for f in stage.controller.decisions[-1].findings
+        if f.kind == "unmatched_settings"
+    )
+    assert "a regular expression like 'tpoic-.*' is expected" in said
+    skew = Stage(skewed(), {**settings, "goal_violations": {"cooldown": 0, "rounds": 1}})
+    assert "executed" in skew.rounds(3)
+
+
 def test_a_partition_whose_copies_in_sync_are_all_dead_is_not_moved() -> None:
     snapshot = even()
     p = int(snapshot.replica_partition[snapshot.replica_broker == 2][0])

@@ -785,13 +785,14 @@ def test_settings_that_match_nothing_are_reported_once_and_stand_in_each_decisio
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     typed = {
-        "excluded_topics": ["tpoic-0"],
+        "excluded_topics": ["tpoic-*"],
         "missing_replicas": {"topics": {"odrers.*": 3}},
         "drained_brokers": {"brokers": [77]},
         "model": {"believed": [78]},
     }
     sentences = [
-        "excluded_topics: 'tpoic-0' matches none of the topics",
+        "excluded_topics: 'tpoic-*' matches none of the topics, where a regular expression like "
+        "'tpoic-.*' is expected",
         "missing_replicas.topics: 'odrers.*' matches none of the topics",
         "drained_brokers.brokers: no broker 77 is in the cluster",
         "model.believed: no broker 78 is in the cluster",

@@ -64,6 +64,34 @@ def test_what_is_approved_is_executed(running: tuple[Served, httpx.Client], tmp_
     ]
 
 
+def test_an_exclusion_that_matches_nothing_is_refused_unless_it_is_allowed(
+    shared: httpx.Client,
+) -> None:
+    for path in ("proposals", "what-if"):
+        asked: dict[str, Any] = {"excluded_topics": ["topic-0", "topic-*"]}
+        refused = shared.post(f"/api/v1/{path}", json={"operation": asked})
+        assert refused.status_code == 400
+        assert refused.json()["error"] == (
+            "excluded_topics: 'topic-*' matches no topic, where a regular expression like "
+            "'topic-.*' is expected; --allow-unmatched (allow_unmatched) is for topics that do "
+            "not exist yet"
+        )
+        invalid = shared.post(f"/api/v1/{path}", json={"operation": {"excluded_topics": ["("]}})
+        assert invalid.status_code == 400
+        asked["allow_unmatched"] = True
+        assert planned(shared, f"/api/v1/{path}", {"operation": asked})["state"] == "done"
+
+
+def test_exclusions_of_the_settings_that_match_nothing_refuse_no_request(
+    running: tuple[Served, httpx.Client],
+) -> None:
+    found, client = running
+    settings = found.service.controller.settings
+    found.service.controller.configure(settings.model_copy(update={"excluded_topics": ("gone",)}))
+    asked = {"operation": {"excluded_topics": ["topic-0"]}}
+    assert planned(client, "/api/v1/proposals", asked)["state"] == "done"
+
+
 def test_a_changed_cluster_executes_nothing(running: tuple[Served, httpx.Client]) -> None:
     found, client = running
     job = planned(client, "/api/v1/proposals", {})

@@ -192,6 +192,14 @@ def test_the_plan_of_the_dry_run_is_the_one_that_is_executed(
     wait_for(lambda: found.executor.executed)
 
 
+def test_an_exclusion_that_matches_nothing_is_planned_as_there_and_said(
+    running: tuple[Served, httpx.Client],
+) -> None:
+    answer = running[1].get(f"{BASE}/proposals?json=true&excluded_topics=none").json()
+    assert "excluded_topics: 'none' matches none of the snapshot's topics." in answer["message"]
+    assert answer["summary"]["excludedTopics"] == []
+
+
 def test_a_dry_run_that_no_longer_applies_is_planned_anew(
     own: tuple[Served, httpx.Client],
 ) -> None:
@@ -472,6 +480,12 @@ def test_what_waits_for_approval_does_not_heal_itself(
         ("POST", "rebalance?replication_throttle=5", 400, "/api/v1/execution/limits"),
         ("POST", "rebalance?kafka_assigner=true", 400, "RackAwareGoal"),
         ("POST", "rebalance?excluded_topics=(", 400, "a regular expression expected"),
+        (
+            "POST",
+            "rebalance?excluded_topics=topic-*",
+            400,
+            "expression like 'topic-.*' is expected",
+        ),
         ("POST", "remove_broker?brokerid=99", 500, "IllegalArgumentException: Broker 99 does not"),
         ("POST", "remove_broker", 400, "brokerid"),
         ("POST", "topic_configuration?topic=t", 400, "replication_factor"),

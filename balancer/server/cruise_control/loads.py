@@ -10,8 +10,8 @@ import numpy as np
 
 from balancer.inspection.load import state_name
 from balancer.server.cruise_control.answers import Answer, LongAnswer, table, table_line
-from balancer.server.cruise_control.patterns import partitions_of_topics
 from balancer.server.errors import RequestError
+from balancer.server.patterns import partitions_of_topics
 from cluster_model.snapshot import Floats, Ints, Snapshot
 
 MB = 1024.0**2

@@ -16,9 +16,11 @@ from balancer.server.cruise_control.parameters import SPEED, Parameters
 from balancer.server.cruise_control.tasks import UserTask
 from balancer.server.errors import RequestError
 from balancer.server.models import PlanRequest
+from balancer.server.patterns import partitions_of_topics
 from balancer.server.service import Service
 from goals import Goal
-from goals.patterns import matching
+from goals.patterns import glob_hint, matching
+from metrics_reporter.documents import shown
 from metrics_reporter.quantities import plural
 
 _KINDS = {
@@ -87,6 +89,7 @@ def _answered(task: UserTask, given: Parameters, plan: Plan, notes: list[str]) -
     """The answer for a plan, with sentences about it."""
     if ignored := given.without_effect:
         notes = [*notes, f"Without effect here: {', '.join(ignored)}."]
+    notes += [f"{said}." for said in plan.warnings if said.startswith("excluded_topics")]
     note = " ".join(notes)
     if task.endpoint != "rightsize":
         return optimization(plan, verbose=given.flag("verbose"), note=note)
@@ -163,11 +166,16 @@ def _operation(service: Service, endpoint: str, given: Parameters) -> Operation:
     for pattern in (excluded, *replication_factor):
         # what is not a regular expression is refused at once
         matching(pattern or "", ())
+    like = glob_hint(excluded or "")
+    if like and not partitions_of_topics(excluded or "", service.view().snapshot).any():
+        raise RequestError(f"parameter excluded_topics: {shown(excluded)} matches no topic{like}")
     return Operation(
         kind=_KINDS[endpoint],
         brokers=brokers,
         replication_factor=replication_factor,
         excluded_topics=(excluded,) if excluded else (),
+        # Clients send stored requests that fit many clusters, and cannot state an exception.
+        allow_unmatched=True,
         destinations=given.brokers("destination_broker_ids", known) or None,
     )
 

@@ -12,9 +12,9 @@ from balancer.problem.liveness import dead_brokers
 from balancer.server.cruise_control.answers import Answer
 from balancer.server.cruise_control.goals import cruise_control_names
 from balancer.server.cruise_control.loads import MB
-from balancer.server.cruise_control.patterns import partitions_of_topics
 from balancer.server.cruise_control.tasks import UserTask
 from balancer.server.errors import RequestError
+from balancer.server.patterns import partitions_of_topics
 from balancer.server.service import Service
 from cluster_model.snapshot import Snapshot
 

@@ -24,9 +24,7 @@ def partitions_of_topics(pattern: str, s: Snapshot) -> Bools:
     """
     if not _one.acquire(timeout=_WAIT_SECONDS):
         raise RequestError(
-            "parameter topic: the pattern of another request is being matched; try again in some "
-            "seconds",
-            429,
+            "the pattern of another request is being matched; try again in some seconds", 429
         )
     try:
         found: Bools = matching(pattern, s.topics, _LIMITS)[s.partition_topic]
