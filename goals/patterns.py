@@ -38,6 +38,8 @@ class PatternLimits:
 
 
 LIMITS = PatternLimits()
+# A class of characters with another one or an intersection in it, in a pattern without escapes.
+_NESTED = re.compile(r"\[\^?\]?[^\[\]]*(\[|&&)")
 
 
 class PatternError(InputError):
@@ -75,6 +77,11 @@ def _like(pattern: str) -> str:
 
 def compiled(pattern: str) -> re.Pattern[str]:
     """Compile the regular expression; raises ValueError for an invalid one."""
+    if _NESTED.search(re.sub(r"\\.", "_", pattern)):
+        raise ValueError(
+            "a regular expression without a class in a class or && expected: Java and Python read "
+            "these differently"
+        )
     try:
         return re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:

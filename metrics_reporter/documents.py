@@ -147,18 +147,30 @@ def read_document(
     path = Path(path)
     format = format or {".json": "json", ".toml": "toml"}.get(path.suffix.lower(), "yaml")
     most = {"json": limits.json_bytes, "toml": limits.toml_bytes, "yaml": limits.yaml_bytes}[format]
-    with path.open("rb") as file:
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise DocumentError(f"more than {most} bytes found, a smaller file expected")
-    if data.startswith(b"PK\3\4"):
-        raise DocumentError("a zip archive (as of a snapshot in npz) found, text expected")
+    data = read_limited(path, most)
     found = {"json": parse_json, "toml": parse_toml, "yaml": parse_yaml}[format](data, limits)
     if kind is not None and isinstance(found, dict):
         for other, belongs in KINDS.items():
             if other != kind and belongs(found) and not KINDS[kind](found):
                 raise KindError(f"{other} found, {kind} expected")
     return found
+
+
+def read_limited(path: Path, most: int) -> bytes:
+    """The content of a text file of at most so many bytes.
+
+    Raises
+    ------
+    OSError, DocumentError
+        See :func:`read_document`.
+    """
+    with path.open("rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise DocumentError(f"more than {most} bytes found, a smaller file expected")
+    if data.startswith(b"PK\3\4"):
+        raise DocumentError("a zip archive (as of a snapshot in npz) found, text expected")
+    return data
 
 
 def load_document(

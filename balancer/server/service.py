@@ -172,7 +172,7 @@ class Service:
             plan = self._plan(request, snapshot, stop, progress)
             return self._keep(plan, request, by)
 
-        check_exclusions(request.operation, self.view().snapshot)
+        _check_exclusions(request.operation, self.view().snapshot)
         self._audit.record(by, "propose", request.operation.kind, request.reason)
         return self.jobs.submit(Job(request.operation.kind, by, do))
 
@@ -245,7 +245,7 @@ class Service:
                 "after": _brokers(ClusterLoad(plan.final_snapshot())) if request.brokers else [],
             }
 
-        check_exclusions(request.operation, self.view().snapshot)
+        _check_exclusions(request.operation, self.view().snapshot)
         return self.jobs.submit(Job("what if", by, do))
 
     def why_not(self, request: WhyNotRequest, by: Actor) -> Job:
@@ -550,7 +550,7 @@ class Service:
         return plan
 
 
-def check_exclusions(operation: Operation, snapshot: Snapshot) -> None:
+def _check_exclusions(operation: Operation, snapshot: Snapshot) -> None:
     """Refuse a request at once if it excludes what no topic matches, unless it allows that.
 
     Raises

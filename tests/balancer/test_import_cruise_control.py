@@ -335,14 +335,54 @@ def test_a_replication_factor_is_kept_for_all_topics_but_some(tmp_path: Path) ->
 def test_a_value_that_ours_does_not_take_is_said(tmp_path: Path) -> None:
     found = of(
         tmp_path,
-        "default.replication.throttle=100\ntopics.excluded.from.partition.movement=\\\\p{Alpha}\n"
-        "disk.capacity.threshold=0\ntopics.with.min.leaders.per.broker=(\n",
+        "default.replication.throttle=100\ndisk.capacity.threshold=0\n",
     )
     why = {row.key: row.why for row in found.left}
     assert "execution.throttle does not take it" in why["default.replication.throttle"]
-    assert "excluded_topics does not take it" in why["topics.excluded.from.partition.movement"]
     assert "ResourceCapacity[disk].threshold does not take it" in why["disk.capacity.threshold"]
-    assert "regular expression" in why["topics.with.min.leaders.per.broker"]
+
+
+FINDER = "topic.anomaly.finder.class=x.TopicReplicationFactorAnomalyFinder\n"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "topics.excluded.from.partition.movement",
+        "topics.with.min.leaders.per.broker",
+        "topic.excluded.from.replication.factor.check",
+    ],
+)
+@pytest.mark.parametrize(
+    ("pattern", "says"),
+    [
+        (r"\p{Alpha}+", r"bad escape \p at position 0"),
+        (r"\Qa.b\E", r"bad escape \Q at position 0"),
+        ("(?<name>a).*", "unknown extension ?<n"),
+        ("[a-z&&[^b]].*", "Java and Python read these differently"),
+        ("[a-c[x-z]].*", "Java and Python read these differently"),
+        ("${env:TOPICS}", "'${env:TOPICS}' found, the pattern itself expected"),
+    ],
+)
+def test_a_pattern_of_topics_that_stay_is_never_left_out(
+    tmp_path: Path, key: str, pattern: str, says: str
+) -> None:
+    escaped = pattern.replace("\\", "\\\\")
+    (tmp_path / "cruisecontrol.properties").write_text(f"{FINDER}{key}={escaped}\n")
+    done = run("import", "cruise-control", tmp_path, "-o", tmp_path / "written")
+    assert done.exit_code == 2
+    (line,) = done.stderr.splitlines()
+    assert f"line 2: {key}: " in line
+    assert says in line
+    assert not (tmp_path / "written").exists()
+
+
+def test_what_python_and_java_read_alike_is_taken(tmp_path: Path) -> None:
+    # possessive and atomic since Python 3.11
+    for pattern in (r"a*+b", r"(?>a|ab)c", r"[^\]]x[a]", r"(?i)orders-\d{2,}", r"[a\[&]+"):
+        escaped = pattern.replace("\\", "\\\\")
+        found = of(tmp_path, f"topics.excluded.from.partition.movement={escaped}\n")
+        assert found.documents["settings.yaml"]["excluded_topics"] == [pattern]
 
 
 def test_goals_that_only_the_controller_judges_are_named(tmp_path: Path) -> None:
@@ -487,6 +527,44 @@ def test_a_typo_is_unknown_and_a_repeated_key_is_said(tmp_path: Path) -> None:
     twice = of(tmp_path, "cpu.balance.threshold=1.1\ncpu.balance.threshold=1.5\ngoals=a\ngoals=b\n")
     assert "lines 1, 2, of which the last counts" in twice.left[0].why
     assert "lines 3, 4" in twice.left[1].why
+
+
+def test_what_gson_reads_is_read(tmp_path: Path) -> None:
+    shutil.copy(SAMPLE / "capacityGson.json", tmp_path / "capacity.json")
+    (tmp_path / "cruisecontrol.properties").write_text("capacity.config.file=capacity.json\n")
+    done = run("import", "cruise-control", tmp_path, "-o", tmp_path / "written")
+    assert done.exit_code == 0, done.stderr
+    stated = load_capacities(tmp_path / "written" / "capacities.yaml")
+    assert stated.of(5) == {"disk": 100_000 * MB, "cpu": 100, "network_in": 10_000 * KB,
+                            "network_out": 10_000 * KB}  # fmt: skip
+    assert stated.of(0)["disk"] == 100_000 * MB
+    assert stated.of(0)["cpu"] == 800
+    sets = tmp_path / "brokerSets.json"
+    sets.write_text("{brokerSets = [{brokerSetId: a; brokerIds => [0, 1]}] # end\n}")
+    assert read_broker_sets(sets) == {"a": [0, 1]}
+
+
+@pytest.mark.parametrize(
+    "text", ["{a: 'b}", "{a: b", "{a: \\}", "{a b}", "{/* a: 1}", "{a: 1,}", '{a: "b}', "{a: /}"]
+)
+def test_what_gson_does_not_read_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "brokerSets.json").write_text(text)
+    with pytest.raises(CruiseControlError, match="not JSON"):
+        read_broker_sets(tmp_path / "brokerSets.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("kafka.yaml", "a resource of Kubernetes (kind 'Kafka') found, cruisecontrol.properties"),
+        ("capacityGson.json", "none of its 5 keys is one of Cruise Control's, cruisecontrol.prop"),
+    ],
+)
+def test_what_is_no_configuration_is_refused(name: str, says: str) -> None:
+    done = run("import", "cruise-control", SAMPLE / name)
+    assert done.exit_code == 2
+    (line,) = done.stderr.splitlines()
+    assert says in line
 
 
 def test_no_key_is_listed_twice() -> None:

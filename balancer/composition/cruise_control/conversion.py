@@ -9,8 +9,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from balancer.composition.cruise_control.errors import CruiseControlError
 from balancer.composition.cruise_control.files import read_broker_sets, read_capacities
-from balancer.composition.cruise_control.given import Given
+from balancer.composition.cruise_control.given import FILE, Given
 from balancer.composition.cruise_control.goals import (
     DEFAULT_GOALS,
     EQUIVALENTS,
@@ -44,7 +45,11 @@ _NONE_OF_THEM = "none of these goals has a counterpart and a known capacity"
 _UPPER_ONLY = "LeaderBytesInDistribution"
 _GAP = "topic.replica.count.balance"
 _FACTOR = "self.healing.target.topic.replication.factor"
+_EXCLUDED = "topics.excluded.from.partition.movement"
+_MIN_LEADERS = "topics.with.min.leaders.per.broker"
 _UNCHECKED = "topic.excluded.from.replication.factor.check"
+# Patterns of topics that are left alone: without one of them, these topics would be changed.
+_STAYING = (_EXCLUDED, _MIN_LEADERS, _UNCHECKED)
 # What Cruise Control takes without the key.
 _DEFAULT_FACTOR = 3
 _CLIENT = re.compile(r"(security|sasl|ssl)\..+")
@@ -142,6 +147,8 @@ class _Conversion:
         self.result = Imported(read=[given.path])
         self._seen: set[str] = set()
         for key in given:
+            if given.refers(key) and key in _STAYING:
+                raise given.wrong(key, "the pattern itself")
             if given.refers(key) and not _CLIENT.fullmatch(key):
                 self._leave(key, "looked up elsewhere: import again with the value in its place")
         self._capacities()
@@ -158,6 +165,12 @@ class _Conversion:
                 close = get_close_matches(key, sorted(known), 1, 0.8)
                 meant = close[0] if close else None
                 self.result.unknown.append(Unknown(key, given.lines(key)[-1], meant))
+        found = self.result
+        if not found.taken and not found.left and not any(row.meant for row in found.unknown):
+            raise CruiseControlError(
+                f"{given.path}: none of its {plural(len(found.keys), 'key')} is one of Cruise "
+                f"Control's, {FILE} expected"
+            )
         self._order()
 
     # --- accounting
@@ -367,8 +380,8 @@ class _Conversion:
         for key in sorted({k for e in EQUIVALENTS.values() for x in e for k in x.fields.values()}):
             if not self._has(key):
                 continue
-            if key == "topics.with.min.leaders.per.broker":
-                found[key] = self.given[key]
+            if key == _MIN_LEADERS:
+                found[key] = self.given.pattern(key)
             elif key.endswith(".gap") or key.startswith("m"):
                 found[key] = self.given.whole(key)
             elif key.endswith("balance.threshold"):
@@ -487,17 +500,18 @@ class _Conversion:
             self._take(key, f"{SETTINGS}: execution.order = {', '.join(order)}", note)
 
     def _excluded_topics(self) -> None:
-        key = "topics.excluded.from.partition.movement"
-        if not self._has(key):
+        if not self._has(_EXCLUDED):
             return
-        if not self.given[key]:
-            self._leave(key, "empty: no topic is excluded, as here")
-        elif self._accepted(key, "excluded_topics", [self.given[key]]):
-            self._take(
-                key,
-                f"{SETTINGS}: excluded_topics = {self.given[key]}",
-                "for the controller; propose takes --exclude-topics",
-            )
+        if not self.given[_EXCLUDED]:
+            self._leave(_EXCLUDED, "empty: no topic is excluded, as here")
+            return
+        pattern = self.given.pattern(_EXCLUDED)
+        self._put("excluded_topics", [pattern])
+        self._take(
+            _EXCLUDED,
+            f"{SETTINGS}: excluded_topics = {pattern}",
+            "for the controller; propose takes --exclude-topics",
+        )
 
     def _metric_finder(self) -> None:
         key = "metric.anomaly.finder.class"
@@ -525,7 +539,7 @@ class _Conversion:
                     self._leave(key, "read by TopicReplicationFactorAnomalyFinder only")
             return
         factor = self.given.whole(_FACTOR) if self._has(_FACTOR) else _DEFAULT_FACTOR
-        unchecked = self.given[_UNCHECKED] if self._has(_UNCHECKED) else ""
+        unchecked = self.given.pattern(_UNCHECKED) if self._has(_UNCHECKED) else ""
         topics = {f"(?!(?:{unchecked})$).*" if unchecked else ".*": factor}
         given = [key for key in (finder, _FACTOR, _UNCHECKED) if self._has(key)]
         document = {"missing_replicas": {"topics": topics}}
@@ -712,7 +726,7 @@ _OTHER_KEYS = (
     "anomaly.notifier.class",
     "metric.anomaly.finder.class",
     "topic.anomaly.finder.class",
-    "topics.excluded.from.partition.movement",
+    _EXCLUDED,
     "default.replica.movement.strategies",
     _FACTOR,
     _UNCHECKED,

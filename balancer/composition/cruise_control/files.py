@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from balancer.composition.cruise_control.errors import CruiseControlError
-from metrics_reporter.documents import load_mapping, shown
+from balancer.composition.cruise_control.gson import strict_json
+from metrics_reporter.documents import LIMITS, parse_json, read_limited, shown
 
 # Its units: DISK in MB, NW_IN and NW_OUT in KB/s, of 1024 each (its HolderUtils).
 _KILO = 1024.0
@@ -35,8 +36,7 @@ def read_capacities(path: Path) -> dict[str, Any]:
         If it cannot be read, or naming the broker, the value found and what was expected.
     """
     where = f"capacity file {path}"
-    content = load_mapping(path, where, CruiseControlError)
-    entries = content.get("brokerCapacities")
+    entries = _content(path, where).get("brokerCapacities")
     if not isinstance(entries, list) or not entries:
         raise CruiseControlError(f"{where}: no brokerCapacities found, a list of brokers expected")
     default: dict[str, float] = {}
@@ -66,7 +66,7 @@ def read_broker_sets(path: Path) -> dict[str, list[int]]:
         If it cannot be read, or for the first invalid entry.
     """
     where = f"broker sets {path}"
-    entries = load_mapping(path, where, CruiseControlError).get("brokerSets")
+    entries = _content(path, where).get("brokerSets")
     if not isinstance(entries, list):
         raise CruiseControlError(f"{where}: no brokerSets found, a list of sets expected")
     found: dict[str, list[int]] = {}
@@ -83,6 +83,17 @@ def read_broker_sets(path: Path) -> dict[str, list[int]]:
                 "brokerIds expected"
             )
         found[name] = ids
+    return found
+
+
+def _content(path: Path, where: str) -> Mapping[str, Any]:
+    try:
+        found = parse_json(strict_json(read_limited(path, LIMITS.json_bytes).decode("utf-8-sig")))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CruiseControlError(f"{where}: {reason}") from None
+    if not isinstance(found, Mapping):
+        raise CruiseControlError(f"{where}: {type(found).__name__} found, a mapping expected")
     return found
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from balancer.composition.cruise_control.errors import CruiseControlError
 from balancer.composition.properties import PropertiesError, Property, read_properties
+from goals.patterns import PatternError, matching
 from metrics_reporter.documents import shown
 
 FILE = "cruisecontrol.properties"
@@ -41,6 +42,12 @@ class Given:
             raise CruiseControlError(f"{self.path}: {reason}") from None
         if not properties:
             raise CruiseControlError(f"{self.path}: no properties found, key=value expected")
+        kinds = [p.value for p in properties if p.key == "kind"]
+        if kinds and any(p.key == "apiVersion" for p in properties):
+            raise CruiseControlError(
+                f"{self.path}: a resource of Kubernetes (kind {shown(kinds[0])}) found, "
+                f"{FILE} expected; Strimzi writes it in the pod of its Cruise Control"
+            )
         self._last = {p.key: p for p in properties}
         self._lines: dict[str, list[int]] = {}
         for p in properties:
@@ -95,6 +102,17 @@ class Given:
         if found != int(found):
             raise self.wrong(key, "a whole number")
         return int(found)
+
+    def pattern(self, key: str) -> str:
+        """A regular expression that matches the same topics in Python as in Java."""
+        try:
+            matching(self[key], ())
+        except PatternError as error:
+            raise CruiseControlError(
+                f"{self.path}, line {self._last[key].line}: {key}: {error}; state it in Python's "
+                "syntax"
+            ) from None
+        return self[key]
 
     def file(self, key: str) -> Path:
         """A file that a key names, which Cruise Control finds from its own directory."""
