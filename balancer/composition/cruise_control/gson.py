@@ -11,6 +11,7 @@ _TOKEN = re.compile(
     r"""(?P<between>(?:\s|//[^\n]*|\#[^\n]*|/\*.*?\*/)+)
     | "(?P<double>(?:\\.|[^"\\])*)"
     | '(?P<single>(?:\\.|[^'\\])*)'
+    | (?P<open>["'].*|/\*.*)
     | (?P<mark>=>|[;=])
     | (?P<word>[^\s{}\[\]:,;=/\\\#'"][^\s{}\[\]:,;=/\\\#]*)""",
     re.X | re.S,
@@ -33,6 +34,9 @@ def _strict(token: re.Match[str]) -> str:
     kind, text = token.lastgroup, token[token.lastgroup or 0]
     if kind == "between":
         return "\n" * text.count("\n") or " "
+    if kind == "open":
+        # never closed: no JSON either
+        return text
     if kind == "mark":
         return "," if text == ";" else ":"
     if kind == "word":
