@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import closing, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,10 +25,12 @@ from balancer.cli.options import byte_rate
 from balancer.cli.snapshot import BootstrapServer, CommandConfig, Timeout
 from balancer.cli.terminal import (
     LONGEST,
+    AsJson,
     CommandError,
     Console,
     check_outputs,
     out,
+    print_json,
     progress_columns,
     say,
     working,
@@ -171,6 +174,7 @@ def execute(
     ] = 10.0,
     command_config: CommandConfig = None,
     timeout: Timeout = 10.0,
+    json: AsJson = False,
 ) -> None:
     """Execute a plan: move replicas, then data between disks, then leadership.
 
@@ -227,7 +231,9 @@ def execute(
             )
             # Leaving the election may take a while, and the outcome is known already.
             code = last_resort.code = (
-                _nothing_found(journal, there, group) if outcome is None else _reported(outcome)
+                _nothing_found(journal, there, group, json)
+                if outcome is None
+                else _reported(outcome, json)
             )
         raise typer.Exit(code)
     document = plan_from(plan)
@@ -236,7 +242,11 @@ def execute(
     if not yes:
         with working("asking Kafka"):
             preview = executor.preview(document, cluster_id=cluster_id)
-        _show(preview, throttle)
+        if json:
+            tasks = [task.model_dump(mode="json") for task in preview.tasks]
+            print_json({"tasks": tasks, "problems": preview.problems})
+        else:
+            _show(preview, throttle)
         raise typer.Exit(DONE)
 
     def work(show: Callable[[Progress], None]) -> Outcome:
@@ -245,7 +255,7 @@ def execute(
     with _LastResort(limits.stop_timeout + _GRACE) as last_resort, closing(election):
         outcome = _watched(executor, work, rollback, last_resort)
         assert outcome is not None
-        code = last_resort.code = _reported(outcome)
+        code = last_resort.code = _reported(outcome, json)
     raise typer.Exit(code)
 
 
@@ -416,31 +426,34 @@ def _signals() -> Iterator[Callable[[], list[int]]]:
             signal.signal(number, handler)
 
 
-def _nothing_found(journal: Path, there: bool, group: str) -> int:
+def _nothing_found(journal: Path, there: bool, group: str, json: bool) -> int:
     """Report that there was nothing to recover, or that this is uncertain without a journal."""
-    if there:
-        out().print(f"{journal}: nothing is left to recover", markup=False)
-        return DONE
-    out().print(
-        f"{journal}: no such journal, and no marks of group {group} are in Kafka; an execution "
-        "without a throttle carries none, so its moves may continue: name its journal (--journal), "
-        "or check for moves with kafka-reassign-partitions --list",
-        markup=False,
-        soft_wrap=True,
-    )
-    return UNMET
+    said = f"{journal}: nothing is left to recover"
+    if not there:
+        said = (
+            f"{journal}: no such journal, and no marks of group {group} are in Kafka; an execution "
+            "without a throttle carries none, so its moves may continue: name its journal "
+            "(--journal), or check for moves with kafka-reassign-partitions --list"
+        )
+    if json:
+        print_json({"state": "done" if there else "unknown", "problems": [] if there else [said]})
+    else:
+        out().print(said, markup=False, soft_wrap=True)
+    return DONE if there else UNMET
 
 
-def _reported(outcome: Outcome) -> int:
-    console = out()
-    _few("problem", outcome.problems)
-    _few("difference", outcome.differences)
-    console.print(
-        f"{outcome.state}: {plural(outcome.completed, 'task')} completed, {outcome.failed} failed, "
-        f"{outcome.cancelled} cancelled; {amount(outcome.bytes_moved)} copied in "
-        f"{outcome.seconds:.1f} s",
-        markup=False,
-    )
+def _reported(outcome: Outcome, json: bool) -> int:
+    if json:
+        print_json(asdict(outcome))
+    else:
+        _few("problem", outcome.problems)
+        _few("difference", outcome.differences)
+        out().print(
+            f"{outcome.state}: {plural(outcome.completed, 'task')} completed, {outcome.failed} "
+            f"failed, {outcome.cancelled} cancelled; {amount(outcome.bytes_moved)} copied in "
+            f"{outcome.seconds:.1f} s",
+            markup=False,
+        )
     if outcome.state == "stopped":
         say("To continue, execute the same plan again.")
     return DONE if outcome.state == "done" and not outcome.differences else UNMET

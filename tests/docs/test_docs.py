@@ -3,18 +3,20 @@
 The conventions of a page: its blocks are run in order in one directory. A block after a
 paragraph that ends with a file name and a colon is that file. A command of ours is run and
 exits with 0, or with N where a comment says ``exits with N``; one that needs a running
-Kafka or stream job is only parsed.
+Kafka or stream job is only parsed. A block of text after one that printed something is what it
+printed, or parts of it, unless it is a command.
 """
 
 from __future__ import annotations
 
+import io
 import re
 import runpy
 import shlex
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -105,15 +107,16 @@ def is_parsed(words: list[str]) -> bool:
     )
 
 
-def run_counterpoise(words: list[str], code: int) -> None:
+def run_counterpoise(words: list[str], code: int) -> str:
     if is_parsed(words):
         parse(app, words)
-        return
+        return ""
     for file in Path.cwd().glob("*.py"):  # another page's module of the same name
         sys.modules.pop(file.stem, None)
     result = invoke(words)
     assert result.exit_code == code, f"{shlex.join(words)}\n{result.output}"
     assert "Traceback" not in result.output
+    return str(result.output)
 
 
 @contextmanager
@@ -130,28 +133,31 @@ def taking_part(spark: SparkSession, directory: Path) -> Iterator[None]:
         spark.conf.set("spark.sql.shuffle.partitions", str(width))
 
 
-def run_make(words: list[str], _: int) -> None:
+def run_make(words: list[str], _: int) -> str:
     targets = re.findall(r"(?m)^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"))
     assert set(words) <= set(targets)
+    return ""
 
 
-def run_python(words: list[str], _: int) -> None:
+def run_python(words: list[str], _: int) -> str:
     assert words[:2] == ["-m", "benchmarks"], words
     params = parse(get_command(benchmarks_app), words[2:])
     if "name" in params:
         find(params["name"], params["size"] or ())
+    return ""
 
 
 RUNNERS = {"counterpoise": run_counterpoise, "make": run_make, "python": run_python}
 
 
-def run_example(text: str) -> None:
+def run_example(text: str) -> str:
     """Run the example in this process; a test function of it is called, as pytest would."""
+    printed = io.StringIO()
     Path("example.py").write_text(text, encoding="utf-8")
     before = {*sys.modules}
     sys.path.insert(0, str(Path.cwd()))
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), redirect_stdout(printed):
             warnings.simplefilter("error")
             for name, value in runpy.run_path("example.py").items():
                 if name.startswith("test_"):
@@ -162,6 +168,19 @@ def run_example(text: str) -> None:
             if file.stem not in before:
                 sys.modules.pop(file.stem, None)
     Path("example.py").unlink()
+    return printed.getvalue()
+
+
+def not_printed(text: str, printed: str) -> list[str]:
+    """Lines of a page that were not printed in this order, wherever lines were broken."""
+    left, missing = " ".join(printed.split()), []
+    for line in (" ".join(line.split()) for line in text.splitlines()):
+        _, found, after = left.partition(line)
+        if found:
+            left = after
+        elif line.strip("…. "):
+            missing.append(line)
+    return missing
 
 
 @pytest.mark.slow
@@ -183,16 +202,21 @@ def test_examples_run(
     with ExitStack() as ends:
         if spark is not None:
             ends.enter_context(taking_part(spark, tmp_path))
+        printed = ""
         for block in blocks(page):
             if block.name:
                 Path(block.name).write_text(block.text, encoding="utf-8")
             if block.language == "python":
-                run_example(block.text)
+                printed = run_example(block.text)
             elif block.language in ("sh", "console"):
+                printed = ""
                 for words, code in commands(block):
                     assert words[0] in RUNNERS or words[0] in _NOT_OURS, words
                     if words[0] in RUNNERS:
-                        RUNNERS[words[0]](words[1:], code)
+                        printed += RUNNERS[words[0]](words[1:], code)
+            elif block.language == "text" and printed and not block.text.startswith("counterpoise"):
+                assert not_printed(block.text, printed) == []
+                printed = ""
 
 
 @pages
@@ -226,6 +250,21 @@ def test_a_cluster_that_is_not_kafka_takes_forty_lines() -> None:
 def test_a_goal_takes_ten_lines() -> None:
     goal = next(block for block in blocks(README) if block.name == "max_leaders.py")
     assert len([line for line in goal.text.splitlines() if line]) <= 10
+
+
+def test_every_command_with_a_result_prints_it_as_json() -> None:
+    # write files, print a text for a file, or run until they are stopped
+    others = {
+        "demo", "snapshot flink", "snapshot kafka", "snapshot kafka-streams", "snapshot synthetic",
+        "history export", "server hash-password", "server new-token", "server openapi",
+        "autoscale monitor", "report-metrics", "word-count load", "word-count run",
+    }  # fmt: skip
+    without = {
+        name
+        for name, command in command_line(app).items()
+        if "--json" not in {option for param in command.params for option in param.opts}
+    }
+    assert without == others
 
 
 def test_the_readme_or_a_page_it_links_to_names_every_command_and_profile() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -237,6 +238,27 @@ def test_many_differences_are_counted_and_a_few_are_shown(
     assert sum(line.startswith("difference") for line in lines) == 11
     assert any(line.startswith("difference") and "290 more, 300 in all" in line for line in lines)
     assert any(line.startswith("problem") and "290 more, 300 in all" in line for line in lines)
+
+
+def test_what_is_found_and_done_is_printed_as_json(
+    cluster: FakeCluster, plan: Path, tmp_path: Path
+) -> None:
+    options = ["--bootstrap-server", "x:1", "--journal", tmp_path / "j", "--json"]
+
+    def said(*words: object, code: int = 0) -> Any:
+        return json.loads(run(*words, *options, code=code).stdout)
+
+    preview = said(plan)
+    assert [(t["topic"], t["partition"], t["bytes"]) for t in preview["tasks"]] == [
+        ("a", 0, 100.0), ("a", 1, 100.0),
+    ]  # fmt: skip
+    assert preview["problems"] == []
+    unknown = said("--recover", code=1)
+    assert unknown["state"] == "unknown"
+    assert "no such journal" in unknown["problems"][0]
+    done = said(plan, "--yes")
+    assert (done["state"], done["completed"], done["bytes_moved"]) == ("done", 2, 200.0)
+    assert said("--recover") == {"state": "done", "problems": []}
 
 
 def test_in_a_log_progress_is_lines(cluster: FakeCluster, plan: Path, tmp_path: Path) -> None:
