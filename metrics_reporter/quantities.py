@@ -68,10 +68,12 @@ def cost_amount(value: float, unit: str) -> str:
 
     Examples
     --------
-    >>> cost_amount(1.5e6, "bytes"), cost_amount(12_345_678, "records")
-    ('1.5 MB', '12,300,000 records')
+    >>> cost_amount(1.5e6, "bytes"), cost_amount(12_345_678, "records"), cost_amount(1, "replicas")
+    ('1.5 MB', '12,300,000 records', '1 replica')
     """
-    return amount(value) if unit == "bytes" else distinct(value, unit=f" {unit}")[0]
+    if unit == "bytes":
+        return amount(value)
+    return "1 replica" if (value, unit) == (1, "replicas") else distinct(value, unit=f" {unit}")[0]
 
 
 def percent(share: float) -> str:

@@ -12,6 +12,7 @@ from balancer import Action, Plan, PlanDocument
 from balancer.cli.layout import Rows
 from balancer.planning.document import Sizing, limit_reached
 from balancer.planning.merged_reasons import MergedReason, merged_reasons, merged_remedies
+from balancer.planning.relief import relief_phrase
 from balancer.planning.why_not import WhyNot
 from balancer.problem.verdict import Verdict
 from cluster_model.units import quantity
@@ -53,8 +54,7 @@ def overview(plan: AnyPlan) -> Text:
     lines.append(f"balancedness {s.balancedness_before:.1f} -> {s.balancedness_after:.1f} of 100")
     if plan.relief:
         paid = "bytes" if s.cost_unit == "bytes" else "cost"
-        first = ", ".join(f"{percent(p.relief)} after {percent(p.share)}" for p in plan.relief)
-        lines.append(f"of the improvement of its goals, by share of its {paid}: {first}")
+        lines.append(f"of the improvement of its goals: {relief_phrase(plan.relief, paid)}")
     if s.exhausted:
         lines.append(f"ended early: {limit_reached(s.exhausted, plan.budget, s.limited_moves)}")
     if s.left_out:

@@ -676,7 +676,7 @@ class Controller:
                 "share": self.settings.max_share_per_cycle,
             } | ({"bytes": cap} if unit == "bytes" else {"cost": cap, "cost_unit": unit})
         if not len(plan):
-            why = "; ".join(u.reason for u in unmet_first(plan)[:2]) or "the plan is empty"
+            why = "; ".join(u.reason for u in unmet_first(plan)[:2]) or "there is nothing to do"
             if cut:
                 why = (
                     "the first step moves partitions together that are more than "
@@ -690,8 +690,8 @@ class Controller:
                     stay, "partition stays, because it was", "partitions stay, because they were"
                 )
                 why += f" ({left} moved recently)"
-            cooldown.tried(covered, now, f"nothing helped, {why}", helped=False)
-            why = f"{finding.sentence}; nothing helps: {why}"
+            cooldown.tried(covered, now, f"the plan was empty, {why}", helped=False)
+            why = f"{finding.sentence}; the plan is empty: {why}"
             return _Note("nothing_helps", finding, why, figures, facts)
         # A rebalance has to be worth its cost, whichever detector asks for it.
         if finding.kind == "goal_violations" or type_of(operation).needs_loads:

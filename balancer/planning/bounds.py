@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from balancer.problem.movement_cost import least_copy_cost
+from balancer.problem.movement_cost import cost_unit, least_copy_cost
 from balancer.problem.rules import Rules
 from cluster_model.columns import COUNT, Column
 from cluster_model.placement import Placement
@@ -150,7 +150,12 @@ def cost_bound(start: Placement, goals: list[Goal], met: list[bool], cluster: Cl
             into = np.maximum(into, np.maximum(lack, 0) / best)
     least = max(float(out.sum()), float(into.sum()))
     racks = any(isinstance(g, RackAwareness) and m for g, m in zip(goals, met, strict=True))
-    return max(least, _crowded_bytes(start, least_size)) if racks else least
+    if racks:
+        least = max(least, _crowded_bytes(start, least_size))
+    if s.cost_unit is None and cost_unit(s) == "replicas":
+        # each copy costs 1: in part there is none
+        least = float(np.ceil(least - 1e-6))
+    return least
 
 
 def _cheapest(broker: Ints, amount: Floats, size: Floats, excess: Floats) -> Floats:

@@ -15,6 +15,7 @@ from balancer.problem.problem import Problem
 from balancer.search.scorer import Scorer
 from cluster_model.placement import Batch
 from goals import Goal
+from metrics_reporter.quantities import percent
 
 
 def relief_points(
@@ -65,3 +66,22 @@ def relief_points(
         )
     scorer.restore(mark)
     return tuple(found)
+
+
+def relief_phrase(points: Sequence[ReliefPoint], paid: str) -> str:
+    """What first shares of what is paid bring, without those that bring no more than the last.
+
+    Examples
+    --------
+    >>> shares = [(0.01, 0.4), (0.02, 0.4), (0.05, 0.7)]
+    >>> points = [ReliefPoint(share=s, actions=1, cost=1.0, worst_ratio=1.0, relief=r)
+    ...           for s, r in shares]
+    >>> relief_phrase(points, "bytes")
+    '40 % after 1 %, 70 % after 5 % of the bytes'
+    """
+    said, shown = list[str](), 0.0
+    for point in points:
+        if point.relief > shown:
+            said.append(f"{percent(point.relief)} after {percent(point.share)}")
+            shown = point.relief
+    return f"{', '.join(said) or 'none after the first half'} of the {paid}"

@@ -16,6 +16,7 @@ from markupsafe import Markup
 from balancer.planning.document import limit_reached
 from balancer.planning.merged_reasons import merged_reasons, merged_remedies
 from balancer.planning.plan import Plan
+from balancer.planning.relief import relief_phrase
 from balancer.planning.traffic import traffic
 from balancer.report.drawing import (
     BARS,
@@ -339,7 +340,7 @@ def _relief(plan: Plan) -> dict[str, Any] | None:
     paid = "bytes" if plan.summary.cost_unit == "bytes" else "cost"
     return {
         "paid": paid,
-        "said": ", ".join(f"{p.relief:.0%} after {p.share:.0%} of the {paid}" for p in plan.relief),
+        "said": relief_phrase(plan.relief, paid),
         "drawing": Markup(relief_curve(plan.relief)),
     }
 

@@ -84,6 +84,9 @@ def summary_faults(replay: Replay) -> Iterator[Fault]:
         names = {g.goal for g in plan.goal_results if g.met_after}
         reached = [g for g in replay.goals if g["name"] in names]
         least = least_cost(replay.request, replay.start, reached)
+        if unit == "replicas" and replay.snapshot.cost_unit is None:
+            # every copy costs 1
+            least = math.ceil(least)
     if not 0 <= s.cost_bound <= least * (1 + 1e-6) + 1e-6:
         yield Fault(
             "cost_bound", f"cost_bound: {s.cost_bound:.9g} stated, {least:.9g} can be derived"

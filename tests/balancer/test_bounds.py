@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import pytest
 from balancer_cases import by_hand
 
-from balancer import Operation
+from balancer import Balancer, Operation
+from balancer.cli.tables import overview
 from balancer.planning.bounds import cost_bound, imbalance_bound
 from balancer.problem.resolution import resolve
+from balancer.verification.checker import check_plan
 from cluster_model import Snapshot
 from cluster_model.columns import Column
 from cluster_model.placement import Placement
@@ -73,6 +75,17 @@ def cost(snapshot: Snapshot, *goals: Goal, met: bool = True) -> float:
     cluster = Cluster(Placement(snapshot))
     prepared = [goal.prepared(cluster) for goal in goals]
     return cost_bound(cluster.placement, prepared, [met] * len(goals), cluster)
+
+
+def test_where_each_copy_costs_one_so_does_half_of_one() -> None:
+    # 5 must leave of replicas of 10: half a copy
+    s = by_hand([[0], [0], [0]], brokers=2, resource="cpu", load=[10.0] * 3, capacity=50.0)
+    plan = Balancer([ResourceCapacity(resource="cpu", threshold=0.5)]).propose(s)
+    assert (plan.summary.cost_bound, plan.summary.cost_unit) == (1.0, "replicas")
+    assert check_plan(s, plan.document()).ok
+    assert "costs 1 replica (33.3 % of all); no plan meeting these goals costs less than 1 rep" in (
+        overview(plan).plain
+    )
 
 
 def test_what_is_above_a_limit_must_leave() -> None:
