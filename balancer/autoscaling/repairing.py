@@ -17,7 +17,7 @@ from balancer.autoscaling.policy import Decision, at_most, become, stay, too_few
 from balancer.autoscaling.scores import rscore
 from balancer.problem.deadline import Deadline
 from cluster_model.snapshot import Bools, Floats, Ints
-from metrics_reporter.quantities import plural
+from metrics_reporter.quantities import period, plural
 
 
 class RepairPolicy:
@@ -51,6 +51,7 @@ class RepairPolicy:
         self._names: tuple[str, ...] = ()
         self._bursts: deque[float] = deque(maxlen=p.burst_decisions)
         self._changed = -np.inf
+        self._decided: float | None = None
 
     def decide(self, group: Group, now: float) -> Decision:
         """Decide, given the present state and its time in seconds."""
@@ -62,28 +63,45 @@ class RepairPolicy:
             self._recent.clear()
             self._names = group.partition_names
         rate = self._forecast.update(group.rate, now, ahead)
-        self._recent.append((now, rate))
-        while self._recent[0][0] < now - p.calm:
+        while self._recent and self._recent[0][0] < now - p.calm:
             self._recent.popleft()
-        self._observe_burst(group)
+        self._observe_burst(group, now)
+        needed = self._needed(group, rate)
+        self._recent.append((now, needed))
         warnings = warnings_of(group, p.sla, rate)
-        decision = self._grown(group, rate, warnings)
+        decision = self._grown(group, rate, needed, warnings)
         if decision is None:
             decision = self._saved(group, now, warnings)
         if decision.moves or decision.start:
             self._changed = now
         return decision
 
-    def _observe_burst(self, group: Group) -> None:
-        """How many seconds' events wait in most partitions: those that come in bursts."""
+    def _observe_burst(self, group: Group, now: float) -> None:
+        """How many seconds' events wait in most partitions: those that come in bursts.
+
+        What waits from before the last decision has not just come: it is late.
+        """
         busy = group.rate > 0
-        if busy.any():
-            self._bursts.append(float(np.median(group.lag[busy] / group.rate[busy])))
+        if busy.any() and self._decided is not None:
+            waits = float(np.median(group.lag[busy] / group.rate[busy]))
+            self._bursts.append(min(waits, now - self._decided))
+        self._decided = now
 
     @property
     def _burst(self) -> float:
         """Seconds' events that wait again and again, although consumers keep up."""
         return min(self._bursts, default=0.0)
+
+    def _needed(self, group: Group, rate: Floats) -> Floats:
+        """(P,) events/s to process, so that what waits too long is worked off within the target.
+
+        At most what a consumer can process: no number of them works off a partition faster.
+        """
+        within, change = self._within(group), group.reaction_seconds + group.rebalance_seconds
+        late = np.maximum(group.lag - rate * (self._burst + within), 0.0)
+        most = np.maximum(rate, group.largest * self.parameters.fill)
+        found: Floats = np.minimum(rate + late / max(within, change), most)
+        return np.where(late > 0, found, rate)
 
     def _within(self, group: Group) -> float:
         """Seconds in which events must be processed so that they can wait for a rebalance, too."""
@@ -94,8 +112,20 @@ class RepairPolicy:
         """Whether every rebalance violates the SLA, so that few of them matter most."""
         return group.rebalance_seconds >= self.parameters.sla
 
-    def _grown(self, group: Group, rate: Floats, warnings: tuple[str, ...]) -> Decision | None:
-        """The decision if the assignment cannot stay; None if it can."""
+    def _grown(
+        self, group: Group, rate: Floats, needed: Floats, warnings: tuple[str, ...]
+    ) -> Decision | None:
+        """The decision if the assignment cannot stay; None if it can.
+
+        Parameters
+        ----------
+        group
+            The present state.
+        rate, needed : (P,) float
+            Events/s that are expected, and that have to be processed.
+        warnings
+            What cannot be met anyway.
+        """
         p = self.parameters
         homeless = int((group.consumer < 0).sum())
         missing = p.minimum - group.consumers
@@ -103,9 +133,9 @@ class RepairPolicy:
         bad = self._overloaded(group, rate)
         if not homeless and missing <= 0 and surplus <= 0 and not bad.any():
             return None
-        packed, needed = at_most(group, self._kept(group, rate), rate, p.maximum)
-        if needed > p.maximum:
-            warnings = (*warnings, too_few(needed, p.maximum))
+        packed, count = at_most(group, self._kept(group, needed), needed, p.maximum)
+        if count > p.maximum:
+            warnings = (*warnings, too_few(count, p.maximum))
             full = not homeless and group.consumers == p.maximum
             if full and not self._relieves(group, rate, packed):
                 reason = f"there are {p.maximum} consumers, the maximum, and no move relieves them"
@@ -113,13 +143,7 @@ class RepairPolicy:
         if homeless:
             reason = f"{plural(homeless, 'partition')} without a consumer"
         elif bad.any():
-            worst = int(np.argmax(group.load(group.consumer, rate) / group.capacity))
-            reason = (
-                f"{plural(int(bad.sum()), 'consumer')} will have too much: "
-                f"{group.consumer_name(worst)} "
-                f"{group.load(group.consumer, rate)[worst]:.0f} events/s of "
-                f"{group.capacity[worst]:.0f}"
-            )
+            reason = self._too_much(group, rate, bad)
         elif surplus > 0:
             reason = f"more consumers than the maximum of {p.maximum}"
         else:
@@ -128,6 +152,24 @@ class RepairPolicy:
         keep = min(max(group.consumers, p.minimum), p.maximum)
         decision = become(group, packed, reason, keep=keep, warnings=warnings)
         return decision if decision else None
+
+    def _too_much(self, group: Group, rate: Floats, bad: Bools) -> str:
+        """What is too much for the worst of some consumers: what comes, or what waits."""
+        load = group.load(group.consumer, rate)
+        worst = int(np.argmax(load / group.capacity))
+        if load[worst] > group.capacity[worst] * self.parameters.fill:
+            return (
+                f"{plural(int(bad.sum()), 'consumer')} will have too much: "
+                f"{group.consumer_name(worst)} {load[worst]:.0f} events/s of "
+                f"{group.capacity[worst]:.0f}"
+            )
+        lag = np.where(bad, group.load(group.consumer, group.lag), 0.0)
+        worst = int(np.argmax(lag / group.capacity))
+        return (
+            f"{plural(int(bad.sum()), 'consumer')} will be late: {group.consumer_name(worst)} "
+            f"takes {period(lag[worst] / group.capacity[worst])} for the {lag[worst]:,.0f} events "
+            f"that wait, and the target is {self.parameters.sla:g} s"
+        )
 
     def _relieves(self, group: Group, rate: Floats, packed: Ints) -> bool:
         """Whether the consumer that has most to do has too much, and would have less.

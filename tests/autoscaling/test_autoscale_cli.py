@@ -211,6 +211,17 @@ def test_a_simulation_compares_policies(trace: Path) -> None:
     assert "replica-minutes" in run(*words).stdout
 
 
+def test_what_a_peak_has_left_is_worked_off(tmp_path: Path) -> None:
+    peak = tmp_path / "peak.csv"
+    peak.write_text("0,0\n30,2400\n40,0\n699,12\n700,0\n")
+    words = ("--partitions", 12, "--capacity", 20, "--sla", "5s", "--interval", "10s", "--json")
+    found = json.loads(run("simulate", peak, *words).stdout)["policies"]
+    # with consumers for what arrives only, it was 950 s
+    assert found["repair"]["p100_seconds"] <= 120
+    assert found["repair"]["p100_seconds"] <= found["latency-aware"]["p100_seconds"]
+    assert found["repair"]["replica_minutes"] < found["keda"]["replica_minutes"] / 2
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

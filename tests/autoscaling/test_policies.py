@@ -31,6 +31,31 @@ def group(rate: list[float], consumer: list[int], capacity: list[float], **more:
     )
 
 
+def test_what_waits_is_worked_off_within_the_target() -> None:
+    state = group([3, 3, 3], [0, 0, 0], [20.0], new_capacity=20.0, lag=np.array([5000.0, 0, 0]))
+    decision = RepairPolicy(AutoscalingParameters(sla=10.0)).decide(state, 0.0)
+    # one consumer has nothing but the partition that waits
+    assert decision.start == 1
+    assert len({*decision.consumer[1:].tolist()} | {int(decision.consumer[0])}) == 2
+    assert (decision.consumer[1:] != decision.consumer[0]).all()
+    assert decision.reason == (
+        "1 consumer will be late: consumer 0 takes 4 min 10 s for the 5,000 events that wait, and "
+        "the target is 10 s"
+    )
+
+
+def test_consumers_are_not_saved_while_events_wait() -> None:
+    rate, at = [8.0] * 4, [0, 1, 2, 3]
+    policy = RepairPolicy(AutoscalingParameters(sla=5.0))
+    for now in np.arange(0.0, 100.0, 10.0).tolist():
+        lag = np.full(4, 500.0 - 4 * now)
+        decision = policy.decide(group(rate, at, [20.0] * 4, new_capacity=20.0, lag=lag), now)
+        assert not decision.moves, now
+        assert not decision.stop, now
+    later = [policy.decide(group(rate, at, [20.0] * 4, new_capacity=20.0), t) for t in (130, 145)]
+    assert any(decision.moves for decision in later)
+
+
 def test_linear_counts_and_does_not_look_at_partitions() -> None:
     # 0.9 x 100 per consumer: 200 need 3; the two fast partitions share one
     found = Linear().decide(group([90, 90, 10, 10], [0, 0, 0, 0], [100.0]), 0.0)
