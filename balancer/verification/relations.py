@@ -85,7 +85,7 @@ class Related:
         """(cells,) what the goal judges in each cell."""
         held, needed = self.counts(table)
         if self.kind == SPREAD:
-            held = (held.reshape(len(self.own), -1) > 0).sum(1).astype(np.float64)
+            held = (held.reshape(len(self.own), self.groups) > 0).sum(1).astype(np.float64)
         if self.kind == NEAR:
             held = np.where(held > 0, 0.0, needed)
         return held
