@@ -10,6 +10,7 @@ from balancer.planning.parameters import PlanningParameters
 from balancer.problem.disks import pick_disk
 from balancer.problem.rules import Rules
 from balancer.search.arrays import first_of
+from balancer.search.safety import Fill
 from balancer.search.scorer import EPSILON, Scorer
 from balancer.search.sequential_transition import SequentialTransition
 from balancer.search.transition import Transition
@@ -55,12 +56,14 @@ def admit(
     """
     placement, f = scorer.placement, scorer.placement.slots
     disks = len(placement.replica_disk) > 0
-    added, rest = [np.empty(0, np.int64)], requested
+    added, rest, fill = [np.empty(0, np.int64)], requested, Fill(scorer)
     while len(rest):
         disk = final.replica_disk[rest] if disks else None
         batch = Batch.of(MOVE, rest // f, rest % f, final.replica_broker[rest], disk)
         batch = batch[first_of(batch.partition)]
-        done = _add_what_fits(scorer, batch[~np.logical_or.reduce(misplaced(scorer, batch, rules))])
+        done = _add_what_fits(
+            scorer, fill, batch[~np.logical_or.reduce(misplaced(scorer, batch, rules))]
+        )
         if not len(done):
             break
         added.append(done)
@@ -72,7 +75,7 @@ def admit(
         if placement.brokers[slot // f].max() < 0 and slot % f != placement.leader[slot // f]:
             # a partition without its first replica, which leads, gets no other
             continue
-        done = _add_what_fits(scorer, _elsewhere(scorer, slot, final, rules)[:1])
+        done = _add_what_fits(scorer, fill, _elsewhere(scorer, fill, slot, final, rules)[:1])
         added.append(done)
         vain = 0 if len(done) else vain + 1
         if vain > most:
@@ -80,11 +83,11 @@ def admit(
     return np.concatenate(added)
 
 
-def _add_what_fits(scorer: Scorer, batch: Batch) -> Ints:
+def _add_what_fits(scorer: Scorer, fill: Fill, batch: Batch) -> Ints:
     """Add those of the new replicas (of distinct partitions) that fit; returns their slots."""
     while len(batch):
         series = _AdditionSeries(scorer.cluster, batch)
-        bearable = _acceptable(scorer, series)
+        bearable = _acceptable(scorer, fill, series)
         if bearable.all():
             series.apply()
             scorer.refresh(series)
@@ -93,7 +96,7 @@ def _add_what_fits(scorer: Scorer, batch: Batch) -> Ints:
     return batch.partition * scorer.placement.slots + batch.slot
 
 
-def _elsewhere(scorer: Scorer, slot: int, final: Placement, rules: Rules) -> Batch:
+def _elsewhere(scorer: Scorer, fill: Fill, slot: int, final: Placement, rules: Rules) -> Batch:
     """Destinations for a new replica that no hard goal forbids, best first."""
     placement, f = scorer.placement, scorer.placement.slots
     held = placement.brokers[slot // f]
@@ -105,7 +108,7 @@ def _elsewhere(scorer: Scorer, slot: int, final: Placement, rules: Rules) -> Bat
     )
     at = np.full(len(free), slot)
     batch = Batch.of(MOVE, at // f, at % f, free, disk)
-    fits = _acceptable(scorer, Additions(scorer.cluster, batch))
+    fits = _acceptable(scorer, fill, Additions(scorer.cluster, batch))
     fits &= ~np.logical_or.reduce(misplaced(scorer, batch, rules))
     crowded = np.isin(
         placement.snapshot.broker_rack[free], placement.snapshot.broker_rack[held[held >= 0]]
@@ -237,9 +240,9 @@ class _AdditionSeries(Additions, SequentialTransition):
     """New replicas, added one after the other."""
 
 
-def _acceptable(scorer: Scorer, additions: Additions) -> Bools:
+def _acceptable(scorer: Scorer, fill: Fill, additions: Additions) -> Bools:
     """(C,) whether no broker, host, disk or topic becomes less content with a hard goal."""
-    ok = np.ones(len(additions), np.bool_)
+    ok = fill.kept(additions)
     for i, goal in enumerate(scorer.goals):
         if goal.hard and not goal.scope.of_partitions:
             ok &= ~scorer.diff(i, additions)[1]

@@ -7,14 +7,58 @@ import numpy as np
 from balancer.search.scorer import EPSILON, Scorer
 from balancer.search.sequential_transition import SequentialTransition
 from balancer.search.transition import Transition
+from cluster_model.columns import Column
 from cluster_model.placement import Batch
 from cluster_model.snapshot import Bools, Floats, Ints
 from goals import Goal
 from goals.capacity import Ceiling
+from goals.curves import TOLERANCE
+
+
+class Fill:
+    """What cells with a hard limit may hold: the limit or, if it is more, what they hold now.
+
+    It compares amounts, as the check of a plan does. Scores do not suffice: each of many tiny
+    amounts may leave the score of a full cell as it is, and where nothing is allowed, the score
+    hardly depends on the amount.
+
+    Parameters
+    ----------
+    scorer
+        All goals and vetoes, before the first step.
+    """
+
+    def __init__(self, scorer: Scorer) -> None:
+        self._most: dict[int, tuple[Ceiling, Floats]] = {}
+        for i, goal in enumerate(scorer.goals):
+            if goal.hard and isinstance(goal, Ceiling) and goal.aggregate == "min":
+                cluster = scorer.cluster
+                limit = np.where(goal.staying(cluster), goal.limits(cluster), np.inf)
+                held = scorer.placement.sums(goal.scope, goal.column)
+                # part of the tolerance that the check of a plan has
+                most = np.maximum(limit * (1 + TOLERANCE), held * (1 + TOLERANCE / 4))
+                self._most[i] = goal, most
+
+    def kept(self, transition: Transition) -> Bools:
+        """(C,) whether no cell holds too much after each action."""
+        ok = np.ones(len(transition), np.bool_)
+        for i in self._most:
+            ok &= ~self.exceeded(i, transition).any(0)
+        return ok
+
+    def exceeded(self, i: int, transition: Transition) -> Bools:
+        """(K, C) which of the cells that an action touches then hold too much for goal `i`."""
+        if i not in self._most:
+            return np.zeros((1, len(transition)), np.bool_)
+        goal, most = self._most[i]
+        cells = transition.cells(goal.scope)
+        (held,) = transition.after_state(goal.scope).sums((Column.of(goal.column),))
+        found: Bools = (held > most.take(cells)) & (cells >= 0)
+        return found
 
 
 class Safety:
-    """Which steps leave no cell of a hard goal less content.
+    """Which steps leave no cell of a hard goal less content, and overfill none.
 
     Parameters
     ----------
@@ -26,6 +70,7 @@ class Safety:
         self.scorer = scorer
         #: Whether a cell above a limit may be filled again up to what it held at the start.
         self.refill = False
+        self._fill = Fill(scorer)
         self._began = {
             i: scorer.scores[i].copy()
             for i, goal in enumerate(scorer.goals)
@@ -35,7 +80,7 @@ class Safety:
     def safe(self, transition: Transition) -> Bools:
         """(C,) whether each action is safe."""
         if not self.refill:
-            return self.scorer.harmless(transition, hard_only=True)
+            return self.scorer.harmless(transition, hard_only=True) & self._fill.kept(transition)
         ok = np.ones(len(transition), np.bool_)
         for i, goal in enumerate(self.scorer.goals):
             if goal.hard and not _settled(goal, transition):
@@ -67,7 +112,7 @@ class Safety:
         if self.refill and i in self._began:
             before = np.minimum(before, self.least(i, transition.cells(self.scorer.goals[i].scope)))
         cells: Bools = (after < before * (1 - EPSILON)) & worse
-        return cells
+        return cells | self._fill.exceeded(i, transition)
 
     def least(self, i: int, cells: Ints) -> Floats:
         """The least contentment with goal `i` that lets every action into a cell pass."""

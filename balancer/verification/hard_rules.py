@@ -13,9 +13,6 @@ from balancer.verification.stated_request import StatedRequest
 from balancer.verification.tallies import ExactSums, Transfer
 from cluster_model.snapshot import Floats
 
-# An amount below this fraction of a cell's content makes no visible difference.
-_UNSEEN = 1e-12
-
 
 class StepLimit:
     """A limit that no step may break, with the current content of its cells.
@@ -71,7 +68,7 @@ class StepLimit:
             value, limit = self._sums.number(cell), self._limit[cell]
             if cell == gives and not self._either_end:
                 continue
-            most = max(limit * (1 + TOLERANCE), self._began[cell] * (1 + _UNSEEN))
+            most = max(limit, self._began[cell]) * (1 + TOLERANCE)
             if change > 0 and value > most:
                 where = self._cell_name(cell)
                 yield f"{self._name}: {value:.9g} on {where}, at most {limit:.9g} expected"

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from balancer_cases import QUICK, by_hand, examples
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from balancer import Balancer, Operation, OperationError, PlanError, load_plan
+from balancer.planning.parameters import PlanningParameters
 from balancer.planning.remedies import RemedyLimits
 from balancer.verification.checker import check_plan
 from benchmarks.enumeration import tiny_cluster, tiny_goals, tiny_operation
@@ -314,6 +315,7 @@ def absurd(rng: np.random.Generator) -> Snapshot:
 @pytest.mark.slow
 @examples(12)
 @given(st.integers(0, 2**31))
+@example(2815)
 def test_a_plan_passes_its_check_whatever_the_magnitudes(seed: int) -> None:
     rng = np.random.default_rng(seed)
     snapshot = absurd(rng)
@@ -324,6 +326,52 @@ def test_a_plan_passes_its_check_whatever_the_magnitudes(seed: int) -> None:
         return
     checked = check_plan(snapshot, plan.document())
     assert checked.ok, checked
+
+
+@pytest.mark.parametrize("disks", [None, {"/a": 1e6}])
+@pytest.mark.parametrize(
+    ("factor", "capacity", "held", "each"),
+    [(2, 1e6, 1.1e6, 8e-7), (2, 0.0, 1e8, 1e-3), (1, 1e6, 1.1e6, 8e-7)],
+    ids=["full", "nothing", "added"],
+)
+@pytest.mark.parametrize("many", [False, True])
+def test_many_tiny_amounts_do_not_fill_what_is_full(
+    many: bool,
+    factor: int,
+    capacity: float,
+    held: float,
+    each: float,
+    disks: dict[str, float] | None,
+) -> None:
+    # each of them is too little to change the score of broker 0, where alone they may go
+    number = (400 if capacity else 40) if many else 20
+    rows = [(0,), *[(1, 2)[-factor:]] * number]
+    snapshot = by_hand(
+        rows,
+        brokers=3,
+        load=[held] + [each] * number,
+        capacity=1e6,
+        states={1: "dead"},
+        disks=disks,
+        log_dirs=[("/a",) * len(row) for row in rows] if disks else None,
+    )
+    if capacity == 0:
+        nothing: dict[str, Any] = {"capacity": np.array([[0.0], [1e6], [1e6]])}
+        if disks:
+            nothing["disk_capacity"] = np.array([0.0, 1e6, 1e6])
+        snapshot = replace(snapshot, **nothing)
+    operation = Operation()
+    if factor == 1:
+        operation = Operation(kind="change_replication_factor", replication_factor={".*": 2})
+    # none of the goals is about capacities
+    balancer = Balancer(
+        [RackAwareness()], strategy=QUICK, planning=PlanningParameters(detour_rounds=0)
+    )
+    plan = balancer.propose(snapshot, operation)
+    after = plan.final_snapshot().broker_load()[0, 0]
+    assert after <= held * (1 + 1e-9)
+    assert check_plan(snapshot, plan.document()).ok
+    assert (len(plan.actions) < number) == many
 
 
 def test_a_demotion_beside_a_broker_without_capacity_passes_its_check() -> None:
