@@ -20,7 +20,7 @@ from balancer.planning.further_actions import (
     stoppers,
 )
 from balancer.problem.capacity_guards import capacity_guards
-from balancer.problem.disks import pick_disk
+from balancer.problem.disks import emptiest_with, pick_disk
 from balancer.problem.movement_cost import cost_unit, movement_cost
 from balancer.problem.operation import Operation
 from balancer.problem.prohibitions import prohibitions
@@ -188,7 +188,8 @@ def _actions(placement: Placement, partition: str, broker: int | str) -> Batch:
     if not len(slot):
         raise InputError(f"{partition} has no replicas at the end of the plan")
     to = np.full(len(slot), target)
-    return Batch.of(MOVE, np.full(len(slot), p), slot, to, pick_disk(placement, to))
+    moves = Batch.of(MOVE, np.full(len(slot), p), slot, to, pick_disk(placement, to))
+    return emptiest_with(placement, moves)
 
 
 def _row(s: Snapshot, partition: str) -> int:

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from balancer.problem.disks import pick_disk
+from balancer.problem.disks import emptiest_with, pick_disk
 from balancer.problem.rules import Rules
 from balancer.search.arrays import descending, stable_order
 from balancer.search.scorer import Scorer, Tier
@@ -136,6 +136,8 @@ class Candidates:
                     found.append(self._home(slots[-1]))
             else:
                 found.append(self._disk_moves(unmet, budget))
+                if self.scorer.goals[i].hard:
+                    found += self._off_disks(low, destinations, budget)
         if slots:
             found += self._partition_actions(np.unique(np.concatenate(slots)), destinations)
         if brokers.any():
@@ -145,6 +147,7 @@ class Candidates:
         batch = Batch.concatenate(found) if found else nothing()
         if self.leads_only:
             batch = batch[batch.kind == LEAD]
+        batch = emptiest_with(self.placement, batch)
         return batch[self.rules.legal(self.placement, batch)]
 
     def swaps(self, tier: Tier, budget: int) -> tuple[Batch, Batch]:
@@ -562,6 +565,13 @@ class Candidates:
         keep &= unmet[target] | unmet[own]
         partition, slot = self._split(source[keep])
         return Batch.of(MOVE_DISK, partition, slot, broker[keep], target[keep])
+
+    def _off_disks(self, disks: Bools, destinations: Ints, budget: int) -> list[Batch]:
+        """Replicas of discontented disks to other brokers, and to other roles."""
+        width = self.parameters.least_destinations
+        at = np.flatnonzero(np.append(disks, False)[self.placement.replica_disk])
+        at = self._some(at, budget // width)
+        return [self.spread(at, destinations, width), self._leads(at)]
 
     def _topic_actions(
         self, of: BrokerScope, cells: Ints, index: ReplicaIndex, destinations: Ints, budget: int
