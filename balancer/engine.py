@@ -243,7 +243,10 @@ class Balancer:
             seconds = max(left.seconds - kept - (time.monotonic() - started), 1e-3)
             left = left.model_copy(update={"seconds": seconds})
         origin = problem.cluster.placement.copy()
-        with fault_of(f"strategy {self.strategy.name} failed", StrategyError, InputError):
+        with (
+            fault_of(f"strategy {self.strategy.name} failed", StrategyError, InputError),
+            problem.start.locked(),
+        ):
             proposal = self.strategy.propose(problem, left, self.seed, progress)
         check_proposal(problem, origin, proposal, self.strategy.name)
         return assemble(

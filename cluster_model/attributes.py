@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cluster_model.errors import SnapshotError
-from metrics_reporter.arrays import Ints
+from metrics_reporter.arrays import Ints, read_only
 from metrics_reporter.documents import shown
 
 Values = npt.NDArray[Any]
@@ -119,7 +119,7 @@ age, zone
             group = np.full(len(values), -1, np.int64)
             group[given] = at
             labels = tuple(v if isinstance(v, str) else f"{v:.15g}" for v in distinct.tolist())
-            known = self._groups[name] = group, labels
+            known = self._groups[name] = read_only(group), labels
         return known
 
     def needs(self, name: str, owners: Sequence[str]) -> tuple[Ints, tuple[str, ...]]:
@@ -158,7 +158,7 @@ age, zone
             table[0] = [number.get(owner, -1) for owner in owners]
             for row, some in enumerate(lists):
                 table[1 : 1 + len(some), row] = sorted(number[x] for x in some)
-            known = self._needs[name] = table, names
+            known = self._needs[name] = read_only(table), names
         return known
 
     def of_row(self, row: int) -> dict[str, str | float]:

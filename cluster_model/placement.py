@@ -14,6 +14,7 @@ any magnitude and after any number of changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,6 +24,7 @@ from cluster_model.columns import ANY, COUNT, LEADER, LOAD, TRAFFIC, Column
 from cluster_model.scopes import BROKER, Scope, scope_of
 from cluster_model.snapshot import Bools, BrokerState, Floats, Ints, Snapshot
 from cluster_model.traffic import Traffic
+from metrics_reporter.arrays import read_only
 
 MOVE, LEAD, MOVE_DISK = 0, 1, 2
 
@@ -143,7 +145,8 @@ class Placement:
     def start(self) -> Ints:
         """(P, F) int: the brokers in the snapshot by partition, -1 where a slot is empty."""
         if not self._start:
-            self._start.append(start_brokers(self.snapshot, np.arange(self.snapshot.n_partitions)))
+            every = np.arange(self.snapshot.n_partitions)
+            self._start.append(read_only(start_brokers(self.snapshot, every)))
         return self._start[0]
 
     def traffic(self, factor: float) -> Traffic:
@@ -151,6 +154,19 @@ class Placement:
         if factor not in self._traffic:
             self._traffic[factor] = Traffic(self.snapshot, factor)
         return self._traffic[factor]
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Where replicas and leaders are cannot be changed meanwhile, while others read it."""
+        tables = (self.replica_broker, self.replica_disk, self.leader)
+        open_ones = [table for table in tables if table.flags.writeable]
+        for table in open_ones:
+            table.setflags(write=False)
+        try:
+            yield
+        finally:
+            for table in open_ones:
+                table.setflags(write=True)
 
     def copy(self) -> Placement:
         """An independent placement in the same state."""
@@ -249,8 +265,8 @@ class Placement:
             follow = {ANY: own, LEADER: none}.get(column.role, lead)
         else:
             raise ValueError(f"{column} is not a sum over replicas")
-        self._contributions[column] = lead, follow
-        return lead, follow
+        known = self._contributions[column] = read_only(lead), read_only(follow)
+        return known
 
     def summand(self, column: Column) -> tuple[Floats, Floats]:
         """One replica's part of the sums that are kept: its contribution, or close to it.
@@ -274,7 +290,7 @@ class Placement:
                 lead, follow = (
                     np.maximum(np.rint(x / digit), x > 0) * digit for x in (lead, follow)
                 )
-            known = self._summands[column] = lead, follow
+            known = self._summands[column] = read_only(lead), read_only(follow)
         return known
 
     def parts(self, columns: tuple[Column, ...]) -> list[tuple[Column, ...]]:
@@ -305,11 +321,11 @@ class Placement:
         return known
 
     def sums(self, scope: Scope | str, column: Column | str) -> Floats:
-        """(cells,) float: a sum over the replicas of each cell; from now on kept up to date."""
+        """(cells,) float: a sum over the replicas of each cell, from now on kept up to date."""
         scope, column = scope_of(scope), Column.of(column)
         parts = self.parts((column,))
         if len(parts) > 1:
-            total: Floats = np.sum([self.sums(scope, part) for (part,) in parts], axis=0)
+            total: Floats = read_only(np.sum([self.sums(scope, x) for (x,) in parts], axis=0))
             return total
         known = self._sums.get((scope, column))
         if known is None:
@@ -319,7 +335,8 @@ class Placement:
             else:
                 known = self._added_up(scope, column, self.summand)
             self._sums[scope, column] = known
-        return known
+        kept: Floats = read_only(known)
+        return kept
 
     def recompute(self, scope: Scope | str, column: Column | str) -> Floats:
         """(cells,) float: a sum over the replicas of each cell, from scratch and not rounded."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
+from metrics_reporter.arrays import read_only
 
 
 def communicating(snapshot: Snapshot, factor: float) -> tuple[Ints, Ints, Floats]:
@@ -114,12 +115,12 @@ class Traffic:
         pair, at = np.unique(
             np.minimum(sender, receiver) * n + np.maximum(sender, receiver), return_inverse=True
         )
-        self.one: Ints = pair // max(n, 1)
-        self.two: Ints = pair % max(n, 1)
-        self.rate: Floats = np.bincount(at, rate, len(pair)).astype(np.float64)
+        self.one: Ints = read_only(pair // max(n, 1))
+        self.two: Ints = read_only(pair % max(n, 1))
+        self.rate: Floats = read_only(np.bincount(at, rate, len(pair)).astype(np.float64))
         ends = np.concatenate([self.one, self.two])
         rates = np.concatenate([self.rate, self.rate])
-        self.total: Floats = np.bincount(ends, rates, n).astype(np.float64)
+        self.total: Floats = read_only(np.bincount(ends, rates, n).astype(np.float64))
         order = np.argsort(ends, kind="stable")
         self._other: Ints = np.concatenate([self.two, self.one])[order]
         self._rate: Floats = rates[order]

@@ -12,10 +12,11 @@ from cluster_model.placement import Placement, start_brokers
 from cluster_model.scopes import BROKER, Scope, scope_of
 from cluster_model.snapshot import Bools, BrokerState, Floats, Ints, Snapshot
 from goals.state import State
+from metrics_reporter.arrays import read_only
 
 
 class Cluster:
-    """A cluster at the start of an optimisation, as goals see it.
+    """A cluster at the start of an optimisation, as goals see it; they may change none of it.
 
     Parameters
     ----------
@@ -38,9 +39,11 @@ class Cluster:
     ) -> None:
         self.placement = placement
         state = placement.snapshot.broker_state
-        self.draining = state == BrokerState.DEAD if draining is None else draining
-        self.eligible = ~self.draining if eligible is None else eligible
-        self.leader_eligible = (
+        self.draining: Bools = read_only(
+            state == BrokerState.DEAD if draining is None else draining
+        )
+        self.eligible: Bools = read_only(~self.draining if eligible is None else eligible)
+        self.leader_eligible: Bools = read_only(
             self.eligible & (state != BrokerState.DEMOTED)
             if leader_eligible is None
             else leader_eligible
@@ -81,7 +84,7 @@ class Cluster:
         """(R,) median capacities of the brokers that may receive replicas: a typical broker."""
         capacity = self.snapshot.capacity
         capacity = np.sort(capacity[self.eligible] if self.eligible.any() else capacity, axis=0)
-        middle: Floats = capacity[(len(capacity) - 1) // 2]
+        middle: Floats = read_only(capacity[(len(capacity) - 1) // 2])
         return middle
 
     @cached_property
@@ -91,25 +94,30 @@ class Cluster:
         size = np.bincount(s.disk_broker, s.disk_capacity, s.n_brokers)
         brokers = np.flatnonzero(self.eligible if self.eligible.any() else size >= 0)
         brokers = brokers[np.argsort(size[brokers], kind="stable")]
-        return np.flatnonzero(s.disk_broker == brokers[(len(brokers) - 1) // 2])
+        disks: Ints = read_only(np.flatnonzero(s.disk_broker == brokers[(len(brokers) - 1) // 2]))
+        return disks
 
     @cached_property
     def replication_factor(self) -> Ints:
         """(P,) replicas of each partition in the placement."""
-        count: Ints = np.count_nonzero(self.placement.brokers >= 0, axis=1)
+        count: Ints = read_only(np.count_nonzero(self.placement.brokers >= 0, axis=1))
         return count
 
     @cached_property
     def eligible_racks(self) -> Ints:
         """Indices of racks with at least one broker that may receive replicas."""
         held = np.bincount(self.snapshot.broker_rack[self.eligible], minlength=1)
-        return np.flatnonzero(held)
+        racks: Ints = read_only(np.flatnonzero(held))
+        return racks
 
     @cached_property
     def group(self) -> Ints:
         """(B,) the broker set within which averages are taken (0 if there are no sets)."""
         s = self.snapshot
-        return s.broker_set + 1 if len(s.broker_set) else np.zeros(s.n_brokers, np.int64)
+        sets: Ints = read_only(
+            s.broker_set + 1 if len(s.broker_set) else np.zeros(s.n_brokers, np.int64)
+        )
+        return sets
 
     @cached_property
     def weight(self) -> Floats:
@@ -121,7 +129,8 @@ class Cluster:
         capacity = self.snapshot.capacity
         mean = capacity.mean(0)
         size = (capacity[:, mean > 0] / mean[mean > 0]).mean(1) if (mean > 0).any() else 1.0
-        return np.where(self.eligible, size, 0.0)
+        found: Floats = read_only(np.where(self.eligible, size, 0.0))
+        return found
 
     def fair_share(self, column: Column | str) -> Floats:
         """(B,) load of each broker in a perfectly balanced cluster.

@@ -194,7 +194,10 @@ class Goal(OwnTypes):
     def prepared(self, cluster: Cluster) -> Self:
         """A copy that is prepared for the cluster; the original is never changed."""
         goal = self.model_copy()
-        with fault_of(f"goal {self.name}: prepare failed", GoalError, InputError):
+        with (
+            fault_of(f"goal {self.name}: prepare failed", GoalError, InputError),
+            cluster.placement.locked(),
+        ):
             goal.prepare(cluster)
         return goal
 
@@ -257,3 +260,12 @@ class Goal(OwnTypes):
             None if no proof applies, or if no other limit would help.
         """
         return None
+
+
+def proofs_of(goal: Goal, cluster: Cluster) -> list[Infeasibility]:
+    """What a goal proves of a cluster, which it may not change."""
+    with (
+        fault_of(f"goal {goal.name}: infeasibilities failed", GoalError, InputError),
+        cluster.placement.locked(),
+    ):
+        return goal.infeasibilities(cluster)

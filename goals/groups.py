@@ -56,7 +56,8 @@ def pairs_of(goals: Iterable[Goal], cluster: Cluster) -> Pairs | None:
     found, n = list[Pairs](), cluster.snapshot.n_partitions
     for goal in goals:
         if isinstance(goal, Groups):
-            one, two = (np.asarray(end) for end in goal.belong_together(cluster))
+            with cluster.placement.locked():
+                one, two = (np.asarray(end) for end in goal.belong_together(cluster))
             both = np.concatenate([one, two])
             if one.shape != two.shape or ((both < 0) | (both >= n)).any():
                 raise GoalError(

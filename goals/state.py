@@ -17,11 +17,11 @@ from cluster_model.columns import (
     TRAFFIC,
     Column,
 )
-from metrics_reporter.arrays import Floats, Ints
+from metrics_reporter.arrays import Floats, Ints, read_only
 
 
 class State:
-    """The state of any number of cells at once: arrays of one shape, fetched on demand.
+    """The state of any number of cells at once: read-only arrays of one shape, fetched on demand.
 
     The goal's scope defines a cell: a broker, a host, a topic on a broker
     (``topic``), a topic in a rack (``topic_rack``), a disk, or a partition.
@@ -69,14 +69,14 @@ class State:
         column = Column.of(column)
         found = self._cache.get(column)
         if found is None:
-            found = self._cache[column] = self._fetch(column)
+            found = self._cache[column] = read_only(self._fetch(column))
         return found
 
     def sums(self, columns: tuple[Column, ...]) -> Floats:
         """Several sums at once, stacked on a new first axis."""
         found = self._tables.get(columns)
         if found is None:
-            found = self._tables[columns] = self._part_of_known(columns)
+            found = self._tables[columns] = read_only(self._part_of_known(columns))
         return found
 
     def _part_of_known(self, columns: tuple[Column, ...]) -> Floats:

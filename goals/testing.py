@@ -377,14 +377,13 @@ class _Judge:
         return np.arange(self.placement.cells(scope))
 
     def scores(self, cells: Ints | None = None) -> Floats:
-        """Scores of cells of any shape, from read-only arrays."""
+        """Scores of cells of any shape."""
         keys = self.cells if cells is None else cells
         scope = self.goal.scope
         if scope.of_partitions:
-            inner = self.cluster.partition_state(keys)
-            state = State(lambda name: _frozen(inner.column(name)))
+            state = self.cluster.partition_state(keys)
         else:
-            state = State(lambda name: _frozen(self.cluster.fetch(scope, name, keys)))
+            state = State(lambda name: self.cluster.fetch(scope, name, keys))
         found = np.asarray(self.goal.score(state), np.float64)
         if found.shape != keys.shape:
             raise _BrokenError(
@@ -425,12 +424,6 @@ class _Judge:
         if self.goal.aggregate == "sum":
             return float(((after - before)[touched].sum() + 1) / 2)
         return float((after[touched].min() - before[touched].min() + 1) / 2)
-
-
-def _frozen(values: Any) -> Any:
-    array = np.asarray(values).view()
-    array.flags.writeable = False
-    return array
 
 
 def _check_shapes(judge: _Judge, scores: Floats, rng: np.random.Generator) -> None:

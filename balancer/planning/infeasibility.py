@@ -19,12 +19,10 @@ from balancer.problem.replication_factor import ReplicationFactor
 from balancer.problem.rules import Rules
 from balancer.search.scorer import Scorer
 from balancer.search.transition import Transition
-from cluster_model.errors import InputError
 from cluster_model.placement import MOVE, Batch, Placement
 from cluster_model.snapshot import Bools, Floats, Ints
-from goals import Cluster, EligibleLeaders, Goal, GoalError, Infeasibility, OnlineReplicas
+from goals import Cluster, EligibleLeaders, Goal, Infeasibility, OnlineReplicas, proofs_of
 from goals.infeasibility import named
-from metrics_reporter.plugins import fault_of
 from metrics_reporter.quantities import distinct, plural
 
 
@@ -65,8 +63,7 @@ def unmet(
     scores = goal_scores(problem, problem.goals, end.scorer)
     for i, goal in enumerate(goals):
         if (scores[i] < 1).any():
-            with fault_of(f"goal {goal.name}: infeasibilities failed", GoalError, InputError):
-                proofs[i] = goal.infeasibilities(origin)
+            proofs[i] = proofs_of(goal, origin)
     impossible = [i for i, found in proofs.items() if found]
     share = parameters.sampled_actions // max(1, len(proofs) - len(impossible))
     parameters = parameters.model_copy(update={"sampled_actions": max(1, share)})

@@ -27,7 +27,10 @@ def nearest_feasible(
     used: list[Goal] = []
     replaced: dict[str, tuple[Goal, Relaxation]] = {}
     for goal in goals:
-        with fault_of(f"goal {goal.name}: relaxed failed", GoalError, InputError):
+        with (
+            fault_of(f"goal {goal.name}: relaxed failed", GoalError, InputError),
+            cluster.placement.locked(),
+        ):
             found = goal.relaxed(cluster, room)
         if found is None:
             used.append(goal)

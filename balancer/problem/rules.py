@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
 
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
 from cluster_model.snapshot import Bools, Ints
+from metrics_reporter.arrays import read_only
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,11 @@ class Rules:
     cold: Ints | None = None
     served: Bools | None = None
     led: Ints | None = None
+
+    def __post_init__(self) -> None:
+        for own in fields(self):
+            if (array := getattr(self, own.name)) is not None:
+                object.__setattr__(self, own.name, read_only(array))
 
     @cached_property
     def _some_stay(self) -> bool:

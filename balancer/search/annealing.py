@@ -132,7 +132,10 @@ def _terms_of(goal: Goal, scorer: Scorer) -> tuple[Term, ...] | None:
     """The terms of a goal; None if it has none, or a subclass changed what they state."""
     decisive = ("score", "costs", "prepare", "limits", "terms")
     first = next(c for c in type(goal).__mro__ if any(name in vars(c) for name in decisive))
-    return goal.terms(scorer.cluster) if "terms" in vars(first) else None
+    if "terms" not in vars(first):
+        return None
+    with scorer.placement.locked():
+        return goal.terms(scorer.cluster)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from balancer.search.spending import Spending
 from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, Batch, Placement
 from cluster_model.snapshot import Floats
+from goals import proofs_of
 
 
 def meet_more(search: Search, start: Placement) -> bool:
@@ -248,7 +249,7 @@ class _MoreMet(_Exploration):
         hard = [i for tier in scorer.tiers for i in tier.goals if scorer.goals[i].hard]
         kept = [i for i in hard if scorer.met(i)]
         unmet = [i for i in hard if not scorer.met(i)]
-        sought = [i for i in unmet if not scorer.goals[i].infeasibilities(scorer.cluster)]
+        sought = [i for i in unmet if not proofs_of(scorer.goals[i], scorer.cluster)]
         return cls(search, start, kept, sought, safely) if sought else None
 
     def found(self) -> bool:

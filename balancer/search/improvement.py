@@ -16,6 +16,7 @@ from balancer.search.scorer import EPSILON, Tier
 from balancer.search.sequential_transition import SequentialTransition
 from balancer.search.transition import Transition
 from cluster_model.placement import Batch, Placement
+from goals import proofs_of
 
 # What ended the improvement of a placement.
 Ended = Literal["rounds", "seconds", "nothing left"]
@@ -79,7 +80,7 @@ def _hopeful(search: Search, tier: Tier) -> bool:
     if any(goal.aggregate == "sum" for goal in goals):
         return False
     unmet = [scorer.goals[i] for i in tier.goals if not scorer.met(i)]
-    return any(not goal.infeasibilities(scorer.cluster) for goal in unmet)
+    return any(not proofs_of(goal, scorer.cluster) for goal in unmet)
 
 
 def _by_tier(search: Search) -> list[tuple[float, int]]:

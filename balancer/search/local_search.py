@@ -23,6 +23,7 @@ from balancer.search.spending import Spending
 from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, MOVE, Batch, Placement
 from cluster_model.snapshot import Bools, Floats, Ints
+from goals import proofs_of
 
 
 @dataclass
@@ -173,7 +174,7 @@ class Search:
         """Retry a stuck small cluster from nearby placements; keep any better result."""
         scorer, goals, own = self.scorer, self.scorer.goals, self.parameters
         if scorer.placement.snapshot.n_replicas > own.perturbed_replicas or all(
-            scorer.met(i) or goals[i].infeasibilities(scorer.cluster) for i in tier.goals
+            scorer.met(i) or proofs_of(goals[i], scorer.cluster) for i in tier.goals
         ):
             return
         # those of the passes before it count too
