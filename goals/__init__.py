@@ -20,7 +20,7 @@ from goals.distribution import (
     ReplicaDistribution,
     UsageDistribution,
 )
-from goals.goal import Goal, GoalError, Infeasibility, Relaxation, proofs_of
+from goals.goal import Goal, GoalError, Infeasibility, Relaxation
 from goals.grouped import GroupCapacity, GroupUsageDistribution
 from goals.groups import Groups, Pairs, pairs_of
 from goals.leadership import PreferredLeader, PreferredLeaderRack
@@ -103,6 +103,5 @@ __all__ = [
     "parameters_of",
     "profile_of",
     "profiles",
-    "proofs_of",
     "unmatched",
 ]

@@ -58,6 +58,11 @@ class Ceiling(Goal):
         """Fix the limit of each cell."""
         self._limit = np.where(self.staying(cluster), self.limits(cluster), np.inf)
 
+    @property
+    def prepared_limit(self) -> Floats:
+        """(cells,) maximum of each cell, once the goal is prepared; infinite for none."""
+        return self._limit
+
     def score(self, state: State) -> Any:
         """1 up to the limit, then limit / value."""
         cell = state.column(self.scope.index)

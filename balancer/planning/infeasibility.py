@@ -21,7 +21,8 @@ from balancer.search.scorer import Scorer
 from balancer.search.transition import Transition
 from cluster_model.placement import MOVE, Batch, Placement
 from cluster_model.snapshot import Bools, Floats, Ints
-from goals import Cluster, EligibleLeaders, Goal, Infeasibility, OnlineReplicas, proofs_of
+from goals import Cluster, EligibleLeaders, Goal, Infeasibility, OnlineReplicas
+from goals.goal import proofs_of
 from goals.infeasibility import named
 from metrics_reporter.quantities import distinct, plural
 

@@ -24,7 +24,7 @@ from balancer.search.spending import Spending
 from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, Batch, Placement
 from cluster_model.snapshot import Floats
-from goals import proofs_of
+from goals.goal import proofs_of
 
 
 def meet_more(search: Search, start: Placement) -> bool:

@@ -16,7 +16,7 @@ from balancer.search.scorer import EPSILON, Tier
 from balancer.search.sequential_transition import SequentialTransition
 from balancer.search.transition import Transition
 from cluster_model.placement import Batch, Placement
-from goals import proofs_of
+from goals.goal import proofs_of
 
 # What ended the improvement of a placement.
 Ended = Literal["rounds", "seconds", "nothing left"]

@@ -23,7 +23,7 @@ from balancer.search.spending import Spending
 from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, MOVE, Batch, Placement
 from cluster_model.snapshot import Bools, Floats, Ints
-from goals import proofs_of
+from goals.goal import proofs_of
 
 
 @dataclass

@@ -32,11 +32,9 @@ class Fill:
         self._most: dict[int, tuple[Ceiling, Floats]] = {}
         for i, goal in enumerate(scorer.goals):
             if goal.hard and isinstance(goal, Ceiling) and goal.aggregate == "min":
-                cluster = scorer.cluster
-                limit = np.where(goal.staying(cluster), goal.limits(cluster), np.inf)
                 held = scorer.placement.sums(goal.scope, goal.column)
                 # part of the tolerance that the check of a plan has
-                most = np.maximum(limit * (1 + TOLERANCE), held * (1 + TOLERANCE / 4))
+                most = np.maximum(goal.prepared_limit * (1 + TOLERANCE), held * (1 + TOLERANCE / 4))
                 self._most[i] = goal, most
 
     def kept(self, transition: Transition) -> Bools:

@@ -194,7 +194,9 @@ def _hard_limits(problem: Problem) -> dict[str, Floats]:
     """(B,) the lowest limit of hard goals by resource: a step beyond it would be left out."""
     found: dict[str, Floats] = {}
     for goal in (*problem.goals, *problem.vetoes):
-        for term in (goal.terms(problem.cluster) or ()) if goal.hard else ():
+        with problem.cluster.placement.locked():
+            terms = goal.terms(problem.cluster) if goal.hard else None
+        for term in terms or ():
             if isinstance(term, Limit) and not term.former:
                 name = term.resource
                 found[name] = np.minimum(found.get(name, np.inf), term.most)
