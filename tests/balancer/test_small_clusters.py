@@ -34,7 +34,7 @@ def faults(one: Judgement) -> dict[str, object]:
         # a detour over a broker that is not the emptiest
         *long(113),
         # no safe steps lead to the best placement, but to another one that meets as much
-        *(226, *long(346)),
+        226,
         # no safe steps lead to any placement that meets as much
         *long(13),
         # the search found more where it started again
