@@ -11,6 +11,9 @@ from balancer.problem.budget import Budget
 from balancer.problem.operation import Operation
 from metrics_reporter.documents import number_not_truth
 
+# Characters of a reason that somebody gives.
+LONGEST_REASON = 1000
+
 
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -75,7 +78,7 @@ class PlanRequest(_Model):
     goals: str | None = None
     only: tuple[str, ...] | None = None
     budget: Budget = Budget()
-    reason: Annotated[str, Field(max_length=1000)] = ""
+    reason: Annotated[str, Field(max_length=LONGEST_REASON)] = ""
 
 
 class WhatIfRequest(PlanRequest):
@@ -123,13 +126,13 @@ class Decide(_Model):
     """
 
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    why: Annotated[str, Field(max_length=1000)] = ""
+    why: Annotated[str, Field(max_length=LONGEST_REASON)] = ""
 
 
 class Reason(_Model):
     """Why something is done."""
 
-    why: Annotated[str, Field(max_length=1000)] = ""
+    why: Annotated[str, Field(max_length=LONGEST_REASON)] = ""
 
 
 class SpeedLimits(_Model):
@@ -147,7 +150,7 @@ class SpeedLimits(_Model):
     concurrent_moves_per_broker: int | None = None
     concurrent_moves: int | None = None
     leadership_batch: int | None = None
-    why: Annotated[str, Field(max_length=1000)] = ""
+    why: Annotated[str, Field(max_length=LONGEST_REASON)] = ""
 
 
 class BrokerProposal(_Model):

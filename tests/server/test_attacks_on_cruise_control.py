@@ -188,6 +188,27 @@ def test_a_review_that_contradicts_itself_decides_nothing(tmp_path: Path) -> Non
         assert after == board
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "admin?concurrent_leader_movements=3",
+        "review?approve=1",
+        "stop_proposal_execution?",
+        "proposals?ignore_proposal_cache=true",
+    ],
+)
+def test_a_reason_of_any_length_is_no_internal_error(
+    attacked: tuple[Served, httpx.Client], path: str
+) -> None:
+    client, method = attacked[1], "GET" if path.startswith("proposals") else "POST"
+    asked, same = (
+        client.request(method, f"{BASE}/{path}&json=true&reason={reason}")
+        for reason in ("x" * 1001, "x")
+    )
+    assert "internal error" not in asked.text
+    assert asked.status_code == same.status_code
+
+
 @pytest.mark.parametrize("name", ["max_load", "avg_load"])
 def test_loads_of_the_past_are_not_silently_replaced(
     attacked: tuple[Served, httpx.Client], name: str

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from balancer.server.errors import RequestError
+from balancer.server.models import LONGEST_REASON
 from metrics_reporter.documents import shown
 
 EVERYWHERE = frozenset({"json", "verbose", "get_response_schema", "reason", "review_id"})
@@ -122,6 +123,11 @@ class Parameters:
     def given(self, names: Iterable[str]) -> list[str]:
         """Which of these parameters were given."""
         return sorted(set(names) & self._values.keys())
+
+    @property
+    def reason(self) -> str:
+        """The reason that was given, as much of it as is kept."""
+        return self._values.get("reason", "")[:LONGEST_REASON]
 
     def text(self, name: str) -> str | None:
         """A value; None if it was not given."""

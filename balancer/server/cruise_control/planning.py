@@ -51,7 +51,7 @@ def plan_for(
     operation = _operation(service, task.endpoint, given)
     goals = _goals(service, task.endpoint, given)
     execute = task.endpoint not in ("proposals", "rightsize") and not given.flag("dryrun", True)
-    request = PlanRequest(operation=operation, reason=(given.text("reason") or "")[:1000])
+    request = PlanRequest(operation=operation, reason=given.reason)
     if execute:
         if not by.may("operator"):
             raise RequestError(f"{by.name} is {by.role}; operator needed", 403)

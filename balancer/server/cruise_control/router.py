@@ -295,7 +295,7 @@ def _review(call: Call) -> Answer:
         call.service,
         given.items("approve"),
         given.items("discard"),
-        given.text("reason") or "",
+        given.reason,
         call.actor,
     )
 
@@ -311,7 +311,7 @@ def _permissions(call: Call) -> Answer:
 def _stop(call: Call) -> Answer:
     if call.service.controller.work is None:
         return message("No execution is in progress.")
-    call.service.stop(call.given.text("reason") or "", call.actor)
+    call.service.stop(call.given.reason, call.actor)
     return message("Proposal execution stopped.")
 
 
@@ -327,7 +327,7 @@ def _admin(call: Call) -> Answer:
     changes = {ours: given.number(theirs) for theirs, ours in _SPEEDS.items() if given.text(theirs)}
     if not changes:
         raise RequestError(f"nothing to change found, one of {', '.join(_SPEEDS)} expected")
-    limits = SpeedLimits.model_validate({**changes, "why": given.text("reason") or ""})
+    limits = SpeedLimits.model_validate({**changes, "why": given.reason})
     call.service.adjust(limits, call.actor)
     said = " ".join(
         f"{theirs} is set to {changes[ours]} for the execution in progress."
