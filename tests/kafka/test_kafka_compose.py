@@ -65,6 +65,72 @@ def test_the_alert_rules_and_the_configuration_are_valid() -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    ("series", "fires"),
+    [
+        pytest.param({}, {"CounterpoiseDown"}, id="not scraped"),
+        pytest.param({"up": "0x20"}, {"CounterpoiseDown"}, id="never answered"),
+        pytest.param(
+            {"up": "1 0x20", "rounds": "60 stale", "acting": "1 stale"},
+            {"CounterpoiseDown"},
+            id="ended",
+        ),
+        pytest.param(
+            {"up": "1x20", "rounds": "60x20", "acting": "1x20"},
+            {"CounterpoiseNoRounds"},
+            id="hangs",
+        ),
+        pytest.param(
+            {"up": "1x20", "rounds": "60+60x20", "acting": "0x20"},
+            {"CounterpoiseNobodyActs"},
+            id="on standby",
+        ),
+        pytest.param({"up": "1x20", "rounds": "60+60x20", "acting": "1x20"}, set(), id="runs"),
+    ],
+)
+def test_an_alert_fires_when_the_controller_is_dead_or_idle(
+    series: dict[str, str], fires: set[str], tmp_path: Path
+) -> None:
+    names = {"up": "up", "rounds": "counterpoise_last_round_timestamp_seconds"}
+    names["acting"] = "counterpoise_acting"
+    target = '{job="counterpoise", instance="controller:9464"}'
+    alerts = ("CounterpoiseDown", "CounterpoiseNoRounds", "CounterpoiseNobodyActs")
+    rules = yaml.safe_load((MONITORING / "alerts.yaml").read_text())
+    # what is compared is which alerts fire, and on which target, not what they say
+    for rule in (rule for group in rules["groups"] for rule in group["rules"]):
+        rule["annotations"], rule["labels"] = {}, {}
+    (tmp_path / "alerts.yaml").write_text(yaml.safe_dump(rules))
+    labels: dict[str, list[dict[str, str]]] = {
+        "CounterpoiseDown": [
+            {"job": "counterpoise", "instance": "controller:9464"} if series else {}
+        ],
+        "CounterpoiseNoRounds": [{"job": "counterpoise", "instance": "controller:9464"}],
+        "CounterpoiseNobodyActs": [{}],
+    }
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": names[k] + target, "values": v} for k, v in series.items()],
+        "alert_rule_test": [
+            {
+                "eval_time": "18m",
+                "alertname": alert,
+                "exp_alerts": [{"exp_labels": own} for own in labels[alert] if alert in fires],
+            }
+            for alert in alerts
+        ],
+    }
+    (tmp_path / "test.yaml").write_text(
+        yaml.safe_dump({"rule_files": ["alerts.yaml"], "tests": [test]})
+    )
+    done = subprocess.run(
+        [program("promtool"), "test", "rules", "test.yaml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @contextmanager
 def run(name: str, kafka: KafkaCluster, folder: Path, listen: str) -> Iterator[Callable[[], str]]:
     """A service of compose.yaml, with the addresses and folders of this machine.
