@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -16,9 +16,8 @@ from cluster_model.snapshot import BrokerState, Floats, Ints, Snapshot
 class MetadataHistory(Protocol):
     """A log of changes, such as :class:`cluster_model.history.metadata.MetadataLog`."""
 
-    @property
-    def times_ms(self) -> Sequence[int]:
-        """When something changed, ms since 1970, ascending."""
+    def states(self, first_ms: int, end_ms: int) -> Iterable[tuple[int, Snapshot]]:
+        """The cluster at `first_ms`, and after each change until `end_ms`, in order of time."""
 
     def at(self, ms: int) -> Snapshot:
         """The cluster at that time."""
@@ -73,12 +72,11 @@ class Timeline:
         cls, metadata: MetadataHistory, first_ms: int, end_ms: int, *, slots: int = 1
     ) -> Timeline:
         """Read a period of a log; with room for at least `slots` replicas of a partition."""
-        times = [first_ms, *(t for t in metadata.times_ms if first_ms < t <= end_ms)]
         starts: list[int] = []
         casts: list[Snapshot] = []
         states: list[tuple[int, Snapshot]] = []
-        for at_ms in times:
-            now = _stripped(metadata.at(at_ms))
+        for at_ms, state in metadata.states(first_ms, end_ms):
+            now = _stripped(state)
             if not casts or not _same_cast(casts[-1], now):
                 starts.append(at_ms)
                 casts.append(now)

@@ -185,6 +185,23 @@ class MetadataLog:
             raise self._nothing()
         return self._newest if count == len(self._entries) else self._folded(count)
 
+    def states(self, first_ms: int, end_ms: int) -> Iterator[tuple[int, Snapshot]]:
+        """The cluster at `first_ms`, and after each change until `end_ms`, in order of time.
+
+        Each state is made from the one before. Disks are left out.
+
+        Raises
+        ------
+        HistoryError
+            If nothing is logged.
+        """
+        now = _without_disks(self.at(first_ms))
+        yield first_ms, now
+        for entry in self._entries:
+            if first_ms < entry.at_ms <= end_ms:
+                now = _after(now, entry._replace(snapshot=_without_disks(entry.snapshot)))
+                yield entry.at_ms, now
+
     def created_ms(self, ms: int) -> Ints:
         """(P,) int: since when each partition of :meth:`at` exists, ms since 1970.
 
@@ -421,6 +438,17 @@ def _after(old: Snapshot, entry: Entry) -> Snapshot:
     topic = index.topics(names, [False] * len(names))
     row = index.partitions(topic, np.array(numbers, np.int64))
     return _joined([_part(old, np.setdiff1d(np.arange(old.n_partitions), row)), new])
+
+
+def _without_disks(s: Snapshot) -> Snapshot:
+    return replace(
+        s,
+        disk_broker=_NOTHING,
+        disk_path=(),
+        disk_capacity=_NOTHING,
+        disk_alive=_NOTHING,
+        replica_disk=_NOTHING,
+    )
 
 
 def _difference(now: Entry, old: Snapshot, recreated: tuple[str, ...]) -> Entry | None:

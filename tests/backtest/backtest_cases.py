@@ -33,6 +33,10 @@ class Log:
         known = [t for t in self.times_ms if t <= ms]
         return self.changes[known[-1] if known else self.times_ms[0]]
 
+    def states(self, first_ms: int, end_ms: int) -> Iterator[tuple[int, Snapshot]]:
+        for at in (first_ms, *(t for t in self.times_ms if first_ms < t <= end_ms)):
+            yield at, self.at(at)
+
 
 def skewed(**options: Any) -> Snapshot:
     """A small cluster that is badly balanced."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from cluster_model import SnapshotDocument, build_snapshot, save_snapshot, synthetic_snapshot
+from cluster_model.history import metadata
 from cluster_model.history.errors import HistoryError
 from cluster_model.history.metadata import ALWAYS_MS, NEVER_MS, MetadataLog
 from cluster_model.snapshot import Snapshot
@@ -71,6 +72,31 @@ def test_every_time_has_what_was_appended_then(history: list[Snapshot]) -> None:
         assert log.at(10 * at) == snapshot
         assert log.at(10 * at + 9) == snapshot
     assert log.at(-1) == history[0]
+
+
+@given(histories)
+def test_states_in_order_are_those_of_each_time(history: list[Snapshot]) -> None:
+    log = MetadataLog()
+    for at, snapshot in enumerate(history):
+        log.append(10 * at, snapshot)
+    for first in (-1, 0, 15):
+        times = [first, *(t for t in log.times_ms if first < t <= 30)]
+        expected = [(at, metadata._without_disks(log.at(at))) for at in times]
+        assert [*log.states(first, 30)] == expected
+
+
+def test_states_in_order_are_each_made_from_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, joined, parts = MetadataLog(), metadata._joined, list[int]()
+    for at in range(50):
+        log.append(at, small(4, lead=at % 2))
+
+    def counted(of: list[Snapshot]) -> Snapshot:
+        parts.append(len(of))
+        return joined(of)
+
+    monkeypatch.setattr(metadata, "_joined", counted)
+    assert len([*log.states(0, 100)]) == 50
+    assert parts == [2] * 49
 
 
 def test_a_log_on_disk_is_the_same_when_read_again(tmp_path: Path) -> None:
