@@ -18,10 +18,11 @@ from balancer.backtest.result import BacktestResult
 from balancer.backtest.spark import LoadHistory, backtest
 from balancer.backtest.verdict import spread
 from balancer.engine import Balancer
+from balancer.planning.document import Sizing
 from balancer.problem.budget import Budget
 from balancer.problem.operation import Operation
 from cluster_model.attribution import with_estimates
-from cluster_model.snapshot import Snapshot
+from cluster_model.snapshot import BrokerState, Snapshot
 from goals import Goal, applicable, load_goals
 from goals.distribution import Band
 from goals.registry import Config
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _TB = 1e12
+# Shares of capacities that are computed from different brokers differ in their last digits.
+_ROUNDING = 1e-9
 
 
 class Tried(NamedTuple):
@@ -65,7 +68,8 @@ class Size(NamedTuple):
     loads
         ``expected`` or ``high``: the end of the interval of growth.
     headroom
-        Share of each hard limit that is kept free: that of the largest rack.
+        Share of each hard limit that is kept free: at least that of the largest rack of the brokers
+        that are needed.
     brokers_now, brokers
         Living brokers, and how many are needed; None if no number was found.
     text
@@ -270,8 +274,9 @@ def sized(
 ) -> Size:
     """How many brokers meet all hard goals later, also if any rack is lost.
 
-    The busiest hour is divided among the partitions as their mean loads are. Of each hard limit as
-    much is kept free as the largest rack has of the cluster: the others can then take what it held.
+    The busiest hour is divided among the partitions as their mean loads are. Of each hard limit at
+    least as much is kept free as the largest rack has of the brokers that are counted: the others
+    can then take what it held.
 
     Parameters
     ----------
@@ -296,12 +301,7 @@ def sized(
     later_loads = replace(
         now, leader_load=now.leader_load * factor, follower_load=now.follower_load * factor
     )
-    headroom = _largest_rack(now)
-    asked = Operation.model_validate({"kind": "right_size", "options": {"headroom": headroom}})
-    plan = Balancer(goals, budget=Budget(seconds=p.seconds)).propose(later_loads, asked)
-    sizing = plan.sizing
-    if sizing is None:
-        raise BacktestError("advice: a plan without a number of brokers found, one expected")
+    headroom, sizing = _surviving(later_loads, Balancer(goals, budget=Budget(seconds=p.seconds)))
     return Size(
         loads="high" if high else "expected",
         headroom=headroom,
@@ -363,12 +363,54 @@ def _with_threshold(goal: Goal, value: float) -> Goal:
     return type(goal).model_validate(goal.model_dump() | {"threshold": value})
 
 
-def _largest_rack(s: Snapshot) -> float:
-    """The largest share of the capacity, in any resource, that one rack has; 0 with one rack."""
+def _surviving(s: Snapshot, balancer: Balancer) -> tuple[float, Sizing]:
+    """The share of hard limits that is kept free for the loss of a rack, and how many are needed.
+
+    Fewer brokers may be spread over racks less evenly than all. So each number that is enough with
+    the share of all brokers is tried again with what its own largest rack has.
+    """
+
+    def tried(headroom: float, **limits: int) -> tuple[float, Sizing]:
+        options = {"headroom": headroom, **limits}
+        asked = Operation.model_validate({"kind": "right_size", "options": options})
+        plan = balancer.propose(s, asked)
+        if plan.sizing is None:
+            raise BacktestError("advice: a plan without a number of brokers found, one expected")
+        return _largest_rack(plan.snapshot, plan.sizing.emptied), plan.sizing
+
+    least, number = _largest_rack(s), 1
+    while True:
+        needed, found = tried(least, min_brokers=number)
+        # with one rack now, its loss does not count
+        if not found.met or not least or needed <= least + _ROUNDING:
+            return least, _explained(found, number > 1)
+        number = found.brokers
+        if needed < 1:
+            own, found = tried(needed, min_brokers=number, max_brokers=number)
+            if found.met and own <= needed + _ROUNDING:
+                return needed, _explained(found, True)
+        number += 1
+
+
+def _explained(sizing: Sizing, stepwise: bool) -> Sizing:
+    """A number with the reason for it, which the last of several searches does not know."""
+    if not (stepwise and sizing.met):
+        return sizing
+    number = sizing.text.partition("; ")[0]
+    text = f"{number}; no plan with fewer was found that survives the loss of a rack"
+    return sizing.model_copy(update={"text": text})
+
+
+def _largest_rack(s: Snapshot, without: Sequence[int | str] = ()) -> float:
+    """The largest share of the capacity, in any resource, that one rack has; 0 with one rack.
+
+    Of the living brokers, some of which may be left out.
+    """
     if len(s.racks) < 2:
         return 0.0
+    kept = (s.broker_state != BrokerState.DEAD) & ~np.isin(s.broker_ids, list(without))
     capacity = np.zeros((len(s.racks), len(s.resources)))
-    np.add.at(capacity, s.broker_rack, s.capacity)
+    np.add.at(capacity, s.broker_rack[kept], s.capacity[kept])
     total = capacity.sum(axis=0)
     shares = capacity[:, total > 0] / total[total > 0]
     return float(shares.max(initial=0.0))

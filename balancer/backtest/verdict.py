@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 from balancer.backtest.result import BacktestResult
@@ -63,12 +64,17 @@ def compared(result: BacktestResult, one: str, other: str) -> Verdict:
 
 
 def verdicts(result: BacktestResult) -> tuple[Verdict, ...]:
-    """The best configuration against each other one; the history as it was is one of them."""
+    """The best configuration against each other one; the history as it was is one of them.
+
+    The best is the first that no other is better than. As each pair is decided by a figure of its
+    own, all may be worse than some other: then none is best, and the verdicts are of all pairs.
+    """
     names = _given(result)
-    best = names[0]
-    for name in names[1:]:
-        if (found := compared(result, best, name)).figure is not None:
-            best = found.better
+    pairs = [compared(result, one, other) for one, other in combinations(names, 2)]
+    worse = {found.other for found in pairs if found.figure is not None}
+    best = next((name for name in names if name not in worse), None)
+    if best is None:
+        return tuple(pairs)
     return tuple(compared(result, best, name) for name in names if name != best)
 
 

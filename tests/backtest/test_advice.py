@@ -156,6 +156,31 @@ def test_brokers_are_enough_for_the_loss_of_a_rack() -> None:
     assert sized(alone, ()).headroom == 0.0
 
 
+@pytest.mark.parametrize(
+    ("racks", "load", "brokers", "share"),
+    [
+        # six of twelve are enough for a quarter, but their largest rack has a third
+        (4, 4.45, 7, 2 / 7),
+        # four would need half, five two fifths: six, with a third, are not needed
+        (3, 2.6, 5, 2 / 5),
+        (3, 3.9, 6, 1 / 3),
+    ],
+)
+def test_the_reserve_is_that_of_the_brokers_that_are_counted(
+    racks: int, load: float, brokers: int, share: float
+) -> None:
+    now = skewed(
+        brokers=12, racks=racks, partitions=240, replication_factor=1, utilization=0.1, skew=1.2
+    )
+    disk = now.resource("disk")
+    goals = {"goals": [{"goal": "ResourceCapacity", "resource": "disk", "threshold": 1.0}]}
+    growth = [grown("disk", load * now.capacity[0, disk], 0.0)]
+    found = sized(now, growth, goals)
+    assert (found.brokers, found.headroom) == (brokers, pytest.approx(share))
+    # what is left without the largest rack holds everything
+    assert load <= brokers * (1 - found.headroom)
+
+
 def test_the_words_name_dates_and_numbers() -> None:
     growth = growth_of(*days_of(), ("disk",), CAPACITY)
     found = result(history=(100, 0.0), a=(0, 9e12))

@@ -58,6 +58,20 @@ def test_the_best_is_compared_with_each_other_one() -> None:
     assert [(v.better, v.other) for v in found] == [("b", "a"), ("b", "c")]
 
 
+# a is better than b in bytes, b than c in overload; a and c overlap in both, or c copies less
+FIRST, SECOND = ((2, 2e9), (4, 2e9)), ((1, 3e9), (2, 3e9))
+
+
+def test_the_best_does_not_lose_to_another_one() -> None:
+    found = verdicts(result(c=((3, 9e9), (3, 9e9)), b=SECOND, a=FIRST))
+    assert [(v.better, v.other) for v in found] == [("a", "c"), ("a", "b")]
+
+
+def test_where_each_is_worse_than_another_all_pairs_are_compared() -> None:
+    found = verdicts(result(a=FIRST, b=SECOND, c=((3, 1e9), (3, 1e9))))
+    assert [(v.better, v.other) for v in found] == [("a", "b"), ("c", "a"), ("b", "c")]
+
+
 def test_copying_counts_for_brokers_and_not_for_goals() -> None:
     cluster = skewed()
     copying = np.zeros((cluster.n_brokers, 2))
