@@ -186,8 +186,6 @@ def follow_kafka(
     timeout: float = 10.0,
     partial_view: bool = False,
     notice: Callable[[str], None] | None = None,
-    topic_configs: Sequence[str] = (),
-    completed: Callable[[Snapshot], Snapshot] = lambda found: found,
     refresh: float = 60.0,
     retry: float = 5.0,
     **options: Any,
@@ -203,12 +201,10 @@ def follow_kafka(
         Addresses of brokers, ``host:port`` separated by commas.
     topic
         The metrics topic.
-    capacity, resources, timeout, partial_view, notice, topic_configs
+    capacity, resources, timeout, partial_view, notice
         As in :func:`cluster_model.kafka.read_cluster`.
     client
         Client properties for both the admin client and the consumer.
-    completed
-        Adds to each reading of the metadata what Kafka does not know, such as attributes.
     consumer
         Further properties of the librdkafka consumer alone; they take precedence.
     refresh, retry, options
@@ -216,7 +212,7 @@ def follow_kafka(
     """
 
     def metadata() -> Snapshot:
-        found = read_cluster(
+        return read_cluster(
             bootstrap,
             capacity=capacity,
             resources=resources,
@@ -224,9 +220,7 @@ def follow_kafka(
             timeout=timeout,
             partial_view=partial_view,
             notice=notice,
-            topic_configs=topic_configs,
         )
-        return completed(found)
 
     def records(since_ms: int) -> RecordReader:
         return read_records(

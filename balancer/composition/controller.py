@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from balancer.approval import Approvals, ProposalStore
-from balancer.composition.attributes import load_attributes
 from balancer.composition.notifiers import Notifiers
 from balancer.composition.source import KafkaSource
 from balancer.controller import (
@@ -30,8 +29,8 @@ from balancer.controller.settings_file import differences
 from balancer.engine import Balancer
 from balancer.execution import Executor, Limits, LocalTimes
 from cluster_model import InputError, Snapshot
-from cluster_model.capacities import as_capacities
 from cluster_model.live import ClusterModel
+from cluster_model.snapshot import BrokerState
 from cluster_model.trust import TrustParameters
 from goals import inapplicable
 
@@ -178,7 +177,9 @@ def compose_controller(
         )
         composed = ComposedController(
             controller,
-            SettingsFollower(file, controller, opened, executor, watched.slow, watched.live),
+            SettingsFollower(
+                file, controller, opened, executor, watched.slow, watched.live, source
+            ),
             lambda: controller.metrics.text(watched.counters()),
             executor,
         )
@@ -204,22 +205,25 @@ def watch_cluster(
         warn_of_goals(balancer, source.read(), source.notice)
         yield WatchedCluster(PlainCluster(source.read, source.placement))
         return
-    from cluster_model.follow import follow_kafka
+    from cluster_model.follow import Follower
+    from metrics_reporter import RecordReader, read_records
 
-    kept, attributes = settings.model, load_attributes(source.attributes)
-    stated = as_capacities(source.capacity)
-    follower = follow_kafka(
-        source.bootstrap,
-        source.topic,
-        capacity=stated,
-        resources=stated.resources,
-        measured=stated.follower_shares,
-        client=source.properties,
-        timeout=source.timeout,
-        partial_view=source.partial_view,
-        notice=source.notice,
-        topic_configs=attributes.topic_configs,
-        completed=lambda found: attributes.applied(found, source.notice),
+    kept, topic = settings.model, source.topic
+
+    def records(since_ms: int) -> RecordReader:
+        return read_records(
+            source.bootstrap,
+            topic,
+            follow=True,
+            since_ms=since_ms,
+            timeout=source.timeout,
+            client=source.properties,
+        )
+
+    follower = Follower(
+        source.read,
+        records,
+        measured=source.stated.follower_shares,
         refresh=kept.refresh,
         window_ms=int(kept.window * 1000),
         windows=kept.windows,
@@ -263,7 +267,7 @@ def _trust(model: ModelSettings) -> TrustParameters:
 
 @dataclass
 class SettingsFollower:
-    """Applies the settings to all parts whenever their file changes."""
+    """Applies the settings to all parts whenever their file changes, and what the source states."""
 
     file: SettingsFile
     controller: Controller
@@ -271,12 +275,31 @@ class SettingsFollower:
     executor: Executor | None
     slow: LocalTimes | None
     live: ClusterModel | None = None
+    source: KafkaSource | None = None
 
     def __post_init__(self) -> None:
         self._started = self.file.settings
 
     def look(self) -> None:
-        """Apply the settings if the file has changed; if it is invalid, the old ones stay."""
+        """Apply what has changed of the files; if one is invalid, what it said before stays."""
+        self._look_at_settings()
+        if (source := self.source) is None:
+            return
+        view = self.controller.view
+        brokers = [] if view is None else _living(view.snapshot)
+        looks: dict[str, Callable[[], bool]] = {
+            "capacities": lambda: source.capacities_changed(brokers),
+            "attributes": source.attributes_changed,
+        }
+        for what, changed in looks.items():
+            try:
+                if changed():
+                    log.info("%s: read again; they apply from the next look at the cluster", what)
+            except Exception as error:
+                said = str(error) if isinstance(error, InputError) else type(error).__name__
+                log.error("%s; the previous %s stay in force", said, what)
+
+    def _look_at_settings(self) -> None:
         before = self.file.settings, self.file.note
         try:
             if not self.file.changed():
@@ -306,6 +329,11 @@ class SettingsFollower:
         changed = differences(self._started.model, now.model, "model.")
         if names := ", ".join(name for name in changed if name not in _AT_ONCE):
             log.warning("settings: %s: needs a restart; until then the old value holds", names)
+
+
+def _living(s: Snapshot) -> list[int]:
+    found: list[int] = s.broker_ids[s.broker_state != BrokerState.DEAD].tolist()
+    return found
 
 
 def run_once(controller: Controller, timeout: float, asked: threading.Event) -> Decision:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from balancer.composition.attributes import load_attributes
+from balancer.composition.attributes import StatedAttributes, load_attributes
+from balancer.controller.settings_file import FileChanges
 from cluster_model import Snapshot
-from cluster_model.capacities import as_capacities
+from cluster_model.capacities import Capacities, CapacityError, as_capacities
 from cluster_model.trust import Distrust
 
 # Assumed capacity of a disk of unknown size: healing must not depend on knowing it.
@@ -38,7 +40,7 @@ class Notices:
             self.notify(sentence)
 
 
-@dataclass(frozen=True)
+@dataclass
 class KafkaSource:
     """A running Kafka, and how to read it.
 
@@ -75,6 +77,60 @@ class KafkaSource:
     partial_view: bool = False
     attributes: Path | None = None
 
+    def __post_init__(self) -> None:
+        self._capacity_changes = FileChanges(self.capacity)
+        self._attribute_changes = FileChanges(self.attributes)
+
+    @cached_property
+    def stated(self) -> Capacities:
+        """The capacities, as last read."""
+        return as_capacities(self.capacity)
+
+    @cached_property
+    def described(self) -> StatedAttributes:
+        """The attributes, as last read."""
+        return load_attributes(self.attributes)
+
+    def capacities_changed(self, brokers: Iterable[int | str]) -> bool:
+        """Whether the file of capacities has changed and was read again; to be polled.
+
+        Raises
+        ------
+        CapacityError
+            If it cannot be used for these brokers, once for each change; the capacities stay.
+        """
+        if not self._capacity_changes.rest():
+            return False
+        new, old, where = (
+            as_capacities(self.capacity),
+            self.stated,
+            f"capacity file {self.capacity}",
+        )
+        if (new.resources, new.follower_shares) != (old.resources, old.follower_shares):
+            raise CapacityError(
+                f"{where}: {', '.join(new.resources)} found, the resources of the start expected "
+                f"({', '.join(old.resources)}, measured as then): others need a restart"
+            )
+        for broker in brokers:
+            # Kafka knows its disks itself
+            if lacking := {*new.resources} - {"disk", *new.of(int(broker))}:
+                raise CapacityError(f"{where}: broker {broker} has no capacity for {min(lacking)}")
+        self.stated = new
+        return True
+
+    def attributes_changed(self) -> bool:
+        """Whether the file of attributes has changed and was read again; to be polled.
+
+        Raises
+        ------
+        InputError
+            If it cannot be used, once for each change; the attributes stay.
+        """
+        if not self._attribute_changes.rest():
+            return False
+        self.described = load_attributes(self.attributes)
+        return True
+
     def placement(self) -> Snapshot:
         """Where replicas are, independent of stated capacities and reported disk sizes."""
         from cluster_model.kafka import read_cluster
@@ -89,13 +145,13 @@ class KafkaSource:
             placement_only=True,
             notice=self.notice,
         )
-        return load_attributes(self.attributes).applied(found, self.notice)
+        return self.described.applied(found, self.notice)
 
     def read(self) -> Snapshot:
         """The current cluster, without measured loads."""
         from cluster_model.kafka import read_cluster
 
-        stated, attributes = as_capacities(self.capacity), load_attributes(self.attributes)
+        stated, attributes = self.stated, self.described
         found = read_cluster(
             self.bootstrap,
             capacity=stated,
@@ -122,7 +178,7 @@ class KafkaSource:
         from cluster_model.live import ClusterModel
         from metrics_reporter import read_records
 
-        model = ClusterModel(found, measured=as_capacities(self.capacity).follower_shares)
+        model = ClusterModel(found, measured=self.stated.follower_shares)
         reader = read_records(
             self.bootstrap, self.topic, timeout=self.timeout, client=self.properties
         )

@@ -11,6 +11,33 @@ from balancer.controller.settings import Settings, load_settings
 Stamp = tuple[int, int, int] | None
 
 
+class FileChanges:
+    """Whether a file has changed since it was read; to be polled.
+
+    Parameters
+    ----------
+    path
+        The file, which is read after this; None for none.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        # Before the file is read, or a change made meanwhile would be missed.
+        self._read = self._seen = _stamp(path)
+
+    def rest(self) -> bool:
+        """Whether it is to be read again: it has changed, and is the same as at the last look.
+
+        So a half-written file is not taken for a complete one. True once for each change.
+        """
+        now = _stamp(self._path)
+        rests, self._seen = now == self._seen, now
+        if now == self._read or not rests:
+            return False
+        self._read = now
+        return True
+
+
 class SettingsFile:
     """Reads a settings file at the start and whenever it has changed.
 
@@ -37,26 +64,19 @@ class SettingsFile:
 
     def __init__(self, path: Path | None, execute: bool) -> None:
         self._path, self._execute = path, execute
-        # Before the first look, or a change made meanwhile would be missed.
-        self._read = self._seen = _stamp(path)
+        self._changes = FileChanges(path)
         self.settings, self.note = decided(_loaded(path), execute)
 
     def changed(self) -> bool:
         """Whether the file has changed and was read again; to be polled.
-
-        It is read once it has been the same for two consecutive looks, so that a half-written
-        file is not taken for a complete one.
 
         Raises
         ------
         SettingsError
             If it is invalid, once for each change; the settings stay as they were.
         """
-        now = _stamp(self._path)
-        rests, self._seen = now == self._seen, now
-        if now == self._read or not rests:
+        if not self._changes.rest():
             return False
-        self._read = now
         self.settings, self.note = decided(_loaded(self._path), self._execute)
         return True
 

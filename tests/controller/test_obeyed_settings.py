@@ -17,6 +17,7 @@ from waiting import wait_for
 
 from balancer.composition.controller import SettingsFollower
 from balancer.composition.notifiers import Notifiers
+from balancer.composition.source import KafkaSource
 from balancer.controller import (
     ControllerError,
     Redactor,
@@ -813,3 +814,39 @@ def test_settings_that_match_nothing_are_reported_once_and_stand_in_each_decisio
     stage.controller.configure(Settings.model_validate({**UNBOUNDED, **known}))
     stage.rounds(1)
     assert "unmatched_settings" not in {f.kind for f in stage.controller.decisions[-1].findings}
+
+
+def test_capacities_and_attributes_are_read_again_when_they_change(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    following, _ = _following(tmp_path, "")
+    capacity, attributes = tmp_path / "capacity.yaml", tmp_path / "attributes.yaml"
+    capacity.write_text("default: {cpu: 100}\n")
+    attributes.write_text("brokers: {1: {zone: a}}\n")
+    source = KafkaSource("k:1", capacity, {}, None, 1.0, lambda said: None, attributes=attributes)
+    following.source = source
+    assert (source.stated.of(1), source.described.brokers) == ({"cpu": 100.0}, {1: {"zone": "a"}})
+
+    _write(following, capacity, "default: {cpu: 250}\n")
+    assert source.stated.of(1) == {"cpu": 250.0}
+    _write(following, attributes, "brokers: {1: {zone: blue}}\n")
+    assert source.described.brokers == {1: {"zone": "blue"}}
+    assert "capacities: read again" in caplog.text
+    assert "attributes: read again" in caplog.text
+
+    following.controller.step()
+    for wrong, said in (
+        ("default: {cpu: much}\n", "default.cpu: 'much' found"),
+        ("default: {cpu: 300, network_in: 1e9}\n", "others need a restart"),
+        ("brokers: {7: {cpu: 300}}\n", "broker 1 has no capacity for cpu"),
+    ):
+        _write(following, capacity, wrong)
+        for _ in range(3):
+            following.look()
+        assert caplog.text.count(said) == 1, caplog.text
+        assert source.stated.of(1) == {"cpu": 250.0}
+    assert caplog.text.count("the previous capacities stay in force") == 3
+    _write(following, attributes, "brokers: [\n")
+    assert caplog.text.count("the previous attributes stay in force") == 1
+    assert source.described.brokers == {1: {"zone": "blue"}}
