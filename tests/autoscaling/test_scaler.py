@@ -419,6 +419,42 @@ def test_consumers_end_with_a_controller_that_is_killed(
     wait_for(lambda: not any(alive(id_) for _, id_ in started()))
 
 
+def test_a_consumer_ends_with_its_controller_and_its_keeper(
+    script: list[str], started: Started
+) -> None:
+    controller = subprocess.Popen(
+        [sys.executable, "-c", _CONTROLLER, *script, "stubborn"],
+        env={"PYTHONPATH": ":".join(sys.path)},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_for(lambda: len(started()) == 2)
+        keepers = children(controller.pid)
+        # so that none of them can end a consumer
+        for keeper in keepers:
+            os.kill(keeper, signal.SIGSTOP)
+    finally:
+        controller.kill()
+        controller.wait(60.0)
+    for keeper in keepers:
+        os.kill(keeper, signal.SIGKILL)
+    wait_for(lambda: not any(alive(id_) for _, id_ in started()))
+
+
+def test_what_is_started_when_its_keeper_has_just_ended_ends_too() -> None:
+    code = (
+        "from balancer.autoscaling.replicas.keeper import _end_with; _end_with({}); print('runs')"
+    )
+    for parent, found in ((os.getpid(), (0, "runs\n")), (os.getppid(), (-signal.SIGKILL, ""))):
+        done = subprocess.run(
+            [sys.executable, "-c", code.format(parent)],
+            env={"PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            text=True,
+        )
+        assert (done.returncode, done.stdout) == found, done.stderr
+
+
 def test_a_command_that_does_not_exist_is_one_sentence() -> None:
     with pytest.raises(AutoscalingError, match=r"command: '?no-such-program'? found, a program"):
         LocalProcesses(["no-such-program"])

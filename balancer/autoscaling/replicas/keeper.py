@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -45,9 +46,13 @@ def keep(seconds: float, command: list[str]) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, hear)
-    # a group of its own, so that what the consumer starts ends with it
+    # a group of its own, so that what the consumer starts ends with it; the only thread so far,
+    # which lasts as long as this process, is the parent whose end the kernel watches
     child = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_end_with_parent
+        command,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=partial(_end_with, os.getpid()),
     )
 
     def watch() -> None:
@@ -108,9 +113,12 @@ def _group(process: int) -> int:
         return -1
 
 
-def _end_with_parent() -> None:
+def _end_with(parent: int) -> None:
+    """Have the kernel end this process with its parent, also one that has ended already."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":
