@@ -101,11 +101,8 @@ class KafkaSource:
         """
         if not self._capacity_changes.rest():
             return False
-        new, old, where = (
-            as_capacities(self.capacity),
-            self.stated,
-            f"capacity file {self.capacity}",
-        )
+        new, old = as_capacities(self.capacity), self.stated
+        where = f"capacity file {self.capacity}"
         if (new.resources, new.follower_shares) != (old.resources, old.follower_shares):
             raise CapacityError(
                 f"{where}: {', '.join(new.resources)} found, the resources of the start expected "

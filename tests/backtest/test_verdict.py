@@ -58,12 +58,12 @@ def test_the_best_is_compared_with_each_other_one() -> None:
     assert [(v.better, v.other) for v in found] == [("b", "a"), ("b", "c")]
 
 
-# a is better than b in bytes, b than c in overload; a and c overlap in both, or c copies less
+# a is better than b in bytes, b than c in overload; a and c overlap in both, or c copies less.
 FIRST, SECOND = ((2, 2e9), (4, 2e9)), ((1, 3e9), (2, 3e9))
 
 
 def test_the_best_does_not_lose_to_another_one() -> None:
-    found = verdicts(result(c=((3, 9e9), (3, 9e9)), b=SECOND, a=FIRST))
+    found = verdicts(result(c=((3, 1e9), (3, 9e9)), a=FIRST, b=SECOND))
     assert [(v.better, v.other) for v in found] == [("a", "c"), ("a", "b")]
 
 
