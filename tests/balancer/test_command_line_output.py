@@ -27,7 +27,6 @@ from cluster_model.history.forecast import ForecastError
 # Commands without a result that JSON could hold -> why.
 WITHOUT_JSON = {
     "demo": "its results are files, among them the plan as JSON",
-    "execute": "shows how it goes until it ends; what it did is in its journal",
     "history export": "the copy is its result",
     "report-metrics": "runs until a signal; the records are its result",
     "server hash-password": "one word",

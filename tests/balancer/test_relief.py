@@ -88,4 +88,4 @@ def test_a_plan_from_before_keeps_its_digest(plan: Plan) -> None:
 def test_the_report_draws_the_curve(plan: Plan) -> None:
     page = html_report(plan)
     assert '<svg class="relief"' in page
-    assert f"{plan.relief[-1].relief:.0%} after 50% of the bytes" in page
+    assert f"{percent(plan.relief[-1].relief)} after 50 % of the bytes" in page

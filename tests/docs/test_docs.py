@@ -260,21 +260,6 @@ def test_a_goal_takes_ten_lines() -> None:
     assert len([line for line in goal.text.splitlines() if line]) <= 10
 
 
-def test_every_command_with_a_result_prints_it_as_json() -> None:
-    # write files, print a text for a file, or run until they are stopped
-    others = {
-        "demo", "snapshot flink", "snapshot kafka", "snapshot kafka-streams", "snapshot synthetic",
-        "history export", "server hash-password", "server new-token", "server openapi",
-        "autoscale monitor", "report-metrics", "word-count load", "word-count run",
-    }  # fmt: skip
-    without = {
-        name
-        for name, command in command_line(app).items()
-        if "--json" not in {option for param in command.params for option in param.opts}
-    }
-    assert without == others
-
-
 def test_the_readme_or_a_page_it_links_to_names_every_command_and_profile() -> None:
     text = README.read_text(encoding="utf-8")
     linked = sorted(set(re.findall(r"\]\((docs/[\w-]+\.md)", text)))
