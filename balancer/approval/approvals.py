@@ -98,9 +98,9 @@ class Approvals:
     ) -> KeptProposal:
         """Keep a proposal; an open one of the controller for the same cause is superseded.
 
-        What waits or is executed already is returned if the same plan is proposed again by the
-        same, for the same cause. Of anybody else it is a proposal of its own: who asks for a plan
-        is not among its reviewers.
+        If the same person proposes the same plan for the same cause while it waits or executes,
+        that proposal is returned. For anybody else it is a separate one, as nobody reviews what
+        they asked for.
         """
         policy, now = self._policy(), self._clock()
         text = plan.to_json()

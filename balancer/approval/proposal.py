@@ -50,7 +50,7 @@ class Approval(BaseModel):
 
 
 class KeptProposal(BaseModel):
-    """A proposal: that somebody asked for a plan, or the controller made one, at some time.
+    """A plan that somebody asked for, or that the controller made, at some time.
 
     Parameters
     ----------

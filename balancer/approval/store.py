@@ -214,7 +214,7 @@ class ProposalStore:
         found = []
         for path in directory.glob("*.json"):
             try:
-                if not _ID.fullmatch(path.stem):
+                if not _ID.fullmatch(path.stem) or int(path.stem) > _HIGHEST:
                     raise ValueError("its name is no id")
                 # an id is used once, even if its record cannot be read
                 self._last_id = max(self._last_id, int(path.stem))

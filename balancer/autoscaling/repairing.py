@@ -17,7 +17,7 @@ from balancer.autoscaling.policy import Decision, at_most, become, stay, too_few
 from balancer.autoscaling.scores import rscore
 from balancer.problem.deadline import Deadline
 from cluster_model.snapshot import Bools, Floats, Ints
-from metrics_reporter.quantities import period, plural
+from metrics_reporter.quantities import percent, period, plural
 
 
 class RepairPolicy:
@@ -163,6 +163,13 @@ class RepairPolicy:
                 f"{group.consumer_name(worst)} {load[worst]:.0f} events/s of "
                 f"{group.capacity[worst]:.0f}"
             )
+        reading = self._reading(group)
+        worst = int(np.argmax(reading))
+        if reading[worst] > self.parameters.fill:
+            return (
+                f"{plural(int(bad.sum()), 'consumer')} will have too much: "
+                f"{group.consumer_name(worst)} reads {percent(reading[worst])} of its bytes/s"
+            )
         lag = np.where(bad, group.load(group.consumer, group.lag), 0.0)
         worst = int(np.argmax(lag / group.capacity))
         return (
@@ -199,10 +206,16 @@ class RepairPolicy:
         change = group.reaction_seconds + group.rebalance_seconds
         bad = (load > group.capacity * p.fill) | (late > change)
         bad |= burst > group.capacity * within * p.fill
-        if len(group.speed) and np.isfinite(group.byte_capacity):
-            limit = group.capacity * group.byte_capacity / group.new_capacity * p.fill
-            bad |= group.load(group.consumer, group.speed) > limit
+        bad |= self._reading(group) > p.fill
         found: Bools = bad & relieved
+        return found
+
+    def _reading(self, group: Group) -> Floats:
+        """(C,) share of the bytes that each consumer can read; 0 where bytes are not limited."""
+        if not len(group.speed) or not np.isfinite(group.byte_capacity):
+            return np.zeros(group.consumers)
+        most = group.capacity * group.byte_capacity / group.new_capacity
+        found: Floats = group.load(group.consumer, group.speed) / most
         return found
 
     def _saved(self, group: Group, now: float, warnings: tuple[str, ...]) -> Decision:

@@ -23,6 +23,7 @@ from balancer.controller import (
     Settings,
     SettingsFile,
 )
+from balancer.controller.finding import living
 from balancer.controller.protocols import LiveCluster
 from balancer.controller.settings import ModelSettings as ModelSettings
 from balancer.controller.settings_file import differences
@@ -30,7 +31,6 @@ from balancer.engine import Balancer
 from balancer.execution import Executor, Limits, LocalTimes
 from cluster_model import InputError, Snapshot
 from cluster_model.live import ClusterModel
-from cluster_model.snapshot import BrokerState
 from cluster_model.trust import TrustParameters
 from goals import inapplicable
 
@@ -286,7 +286,7 @@ class SettingsFollower:
         if (source := self.source) is None:
             return
         view = self.controller.view
-        brokers = [] if view is None else _living(view.snapshot)
+        brokers = [] if view is None else view.snapshot.broker_ids[living(view.snapshot)].tolist()
         looks: dict[str, Callable[[], bool]] = {
             "capacities": lambda: source.capacities_changed(brokers),
             "attributes": source.attributes_changed,
@@ -329,11 +329,6 @@ class SettingsFollower:
         changed = differences(self._started.model, now.model, "model.")
         if names := ", ".join(name for name in changed if name not in _AT_ONCE):
             log.warning("settings: %s: needs a restart; until then the old value holds", names)
-
-
-def _living(s: Snapshot) -> list[int]:
-    found: list[int] = s.broker_ids[s.broker_state != BrokerState.DEAD].tolist()
-    return found
 
 
 def run_once(controller: Controller, timeout: float, asked: threading.Event) -> Decision:

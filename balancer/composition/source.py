@@ -9,10 +9,10 @@ from functools import cached_property
 from pathlib import Path
 
 from balancer.composition.attributes import StatedAttributes, load_attributes
-from balancer.controller.settings_file import FileChanges
 from cluster_model import Snapshot
 from cluster_model.capacities import Capacities, CapacityError, as_capacities
 from cluster_model.trust import Distrust
+from metrics_reporter.file_changes import FileChanges
 
 # Assumed capacity of a disk of unknown size: healing must not depend on knowing it.
 _PLENTY = 1e18
@@ -99,7 +99,7 @@ class KafkaSource:
         CapacityError
             If it cannot be used for these brokers, once for each change; the capacities stay.
         """
-        if not self._capacity_changes.rest():
+        if not self._capacity_changes.due():
             return False
         new, old = as_capacities(self.capacity), self.stated
         where = f"capacity file {self.capacity}"
@@ -123,7 +123,7 @@ class KafkaSource:
         InputError
             If it cannot be used, once for each change; the attributes stay.
         """
-        if not self._attribute_changes.rest():
+        if not self._attribute_changes.due():
             return False
         self.described = load_attributes(self.attributes)
         return True

@@ -7,35 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from balancer.controller.settings import Settings, load_settings
-
-Stamp = tuple[int, int, int] | None
-
-
-class FileChanges:
-    """Whether a file has changed since it was read; to be polled.
-
-    Parameters
-    ----------
-    path
-        The file, which is read after this; None for none.
-    """
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        # Before the file is read, or a change made meanwhile would be missed.
-        self._read = self._seen = _stamp(path)
-
-    def rest(self) -> bool:
-        """Whether it is to be read again: it has changed, and is the same as at the last look.
-
-        So a half-written file is not taken for a complete one. True once for each change.
-        """
-        now = _stamp(self._path)
-        rests, self._seen = now == self._seen, now
-        if now == self._read or not rests:
-            return False
-        self._read = now
-        return True
+from metrics_reporter.file_changes import FileChanges
 
 
 class SettingsFile:
@@ -75,7 +47,7 @@ class SettingsFile:
         SettingsError
             If it is invalid, once for each change; the settings stay as they were.
         """
-        if not self._changes.rest():
+        if not self._changes.due():
             return False
         self.settings, self.note = decided(_loaded(self._path), self._execute)
         return True
@@ -123,11 +95,3 @@ def differences(old: BaseModel, new: BaseModel, within: str = "") -> list[str]:
 
 def _loaded(path: Path | None) -> Settings:
     return Settings() if path is None else load_settings(path)
-
-
-def _stamp(path: Path | None) -> Stamp:
-    try:
-        found = None if path is None else path.stat()
-    except OSError:
-        return None
-    return None if found is None else (found.st_mtime_ns, found.st_size, found.st_ino)

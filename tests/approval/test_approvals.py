@@ -378,13 +378,14 @@ def test_foreign_and_damaged_records_are_ignored(
     (tmp_path / "copy.json").write_text(json.dumps(record))
     (tmp_path / "future.json").write_text(json.dumps({**record, "id": "future", "more": 1}))
     (tmp_path / "41.json").write_text(json.dumps(record))
+    (tmp_path / "9999999999.json").write_text(json.dumps({**record, "id": "9999999999"}))
     outside = tmp_path.parent / "outside.json"
     outside.write_text("{}")
     climbing = {**record, "id": "../outside", "state": "rejected", "made": 0.0}
     (tmp_path / "climbing.json").write_text(json.dumps(climbing))
     desk.restart()
     assert [p.id for p in desk.approvals.store.all()] == [kept.id]
-    assert sum("ignored" in r.message for r in caplog.records) == 8
+    assert sum("ignored" in r.message for r in caplog.records) == 9
     desk.approvals.reject(kept.id, by="bo")
     assert desk.keep(1).id == "42"
     assert outside.exists()

@@ -159,7 +159,9 @@ def test_consumers_that_differ_get_what_they_can_take() -> None:
 
 def test_bytes_count_too() -> None:
     state = group([10, 10], [0, 0], [100.0], speed=np.array([600.0, 600.0]), byte_capacity=1000.0)
-    assert RepairPolicy().decide(state, 0.0).start == 1
+    decision = RepairPolicy().decide(state, 0.0)
+    assert decision.start == 1
+    assert decision.reason == "1 consumer will have too much: consumer 0 reads 120 % of its bytes/s"
 
 
 def test_the_exact_packing_can_be_asked_for() -> None:
