@@ -104,7 +104,7 @@ class SnapshotDocument(_SnapshotRecord):
     Its `creatable` applies to the partitions that do not state their own.
     """
 
-    resources: Items[str] = Field(min_length=1)
+    resources: Items[str]
     brokers: Items[BrokerRecord] = Field(min_length=1)
     partitions: Items[PartitionRecord] = ()
     topics: Items[str] = ()
@@ -399,7 +399,8 @@ def _matrix(
         unknown = values.keys() - set(resources)
         if unknown:
             raise SnapshotError(
-                f"{where}: resource {min(unknown)!r} found, one of {', '.join(resources)} expected"
+                f"{where}: resource {min(unknown)!r} found, one of "
+                f"{', '.join(resources) or 'none'} expected"
             )
         for r, resource in enumerate(resources):
             value = values.get(resource, missing)

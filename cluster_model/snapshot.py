@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from typing import Any, Literal
 
@@ -76,7 +76,8 @@ class Snapshot:
     Parameters
     ----------
     resources
-        Names of the R load dimensions, for example ``("cpu", "disk")``.
+        Names of the R load dimensions, for example ``("cpu", "disk")``: those whose loads are
+        known. None if only the placement is.
     broker_ids : (B,) int or str
         Whole numbers from 0 to 2147483647, as in Kafka, or names.
     racks, broker_rack : names of the racks, and (B,) int index into them
@@ -444,6 +445,20 @@ class Snapshot:
             total[:, r] = np.bincount(self.replica_broker, load[:, r], self.n_brokers)
         return total
 
+    def with_resources(self, names: Container[str]) -> Snapshot:
+        """The snapshot with only those of its resources that are named.
+
+        What nobody measured is left out, so that no goal and no figure takes it as 0.
+        """
+        kept = [r for r, name in enumerate(self.resources) if name in names]
+        return replace(
+            self,
+            resources=tuple(self.resources[r] for r in kept),
+            capacity=self.capacity[:, kept],
+            leader_load=self.leader_load[:, kept],
+            follower_load=self.follower_load[:, kept],
+        )
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Snapshot):
             return NotImplemented
@@ -655,8 +670,6 @@ def _validate(s: Snapshot) -> None:
     b, p, n, r, d = s.n_brokers, s.n_partitions, s.n_replicas, len(s.resources), s.n_disks
     if b == 0:
         raise SnapshotError("snapshot field broker_ids: none found, at least one broker expected")
-    if r == 0:
-        raise SnapshotError("snapshot field resources: none found, at least one name expected")
     for name in ("resources", "racks", "hosts", "broker_sets", "topics"):
         _unique(name, getattr(s, name))
     for name in ("resources", "racks", "hosts", "broker_sets", "topics", "disk_path"):

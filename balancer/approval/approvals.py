@@ -202,10 +202,17 @@ class Approvals:
         self.expire()
         return self._change(identity, change)
 
-    def next_approved(self) -> ApprovedPlan | None:
+    def next_approved(
+        self, may_start: Callable[[PlanDocument], bool] = lambda plan: True
+    ) -> ApprovedPlan | None:
         """The oldest approved proposal, if a maintenance window is open; from now on it executes.
 
         One whose plan cannot be read or was changed fails, and the next one follows.
+
+        Parameters
+        ----------
+        may_start
+            Whether a plan may start now; one that may not waits on.
         """
         self.expire()
         if not self.in_window():
@@ -215,6 +222,8 @@ class Approvals:
                 continue
             try:
                 plan = self._store.plan(kept.id)
+                if not may_start(plan):
+                    continue
                 # Reading a large plan takes long.
                 if kept.expires <= self._clock():
                     self._change(kept.id, _from("approved", {"state": "expired"}))

@@ -294,6 +294,7 @@ def propose(
     from balancer.cli import tables
     from balancer.composition.proposal import concerns, restricted_to_known
     from balancer.planning.remedies import RemedyLimits
+    from balancer.problem.operations import type_of
     from cluster_model import save_snapshot
     from cluster_model.files import check_suffix
 
@@ -374,6 +375,7 @@ def propose(
         partial_view=partial_view,
         timeout=timeout,
         snapshot_option=snapshot_option,
+        needs_loads=type_of(asked).needs_loads,
     )
     for sentence in concerns(cluster):
         warn(sentence)

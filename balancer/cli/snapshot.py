@@ -72,7 +72,7 @@ MetricsTopic = Annotated[
         metavar="TOPIC",
         envvar=variable("--metrics-topic"),
         rich_help_panel=KAFKA,
-        help="Topic with the measured cpu and network loads; without it they count as 0.",
+        help="Topic with the measured cpu and network loads; without it they are left out.",
     ),
 ]
 Timeout = Annotated[
@@ -261,6 +261,7 @@ def read_cluster(
     partial_view: bool,
     timeout: float,
     snapshot_option: list[str] | None,
+    needs_loads: bool = True,
 ) -> tuple[Snapshot, Distrust]:
     """A snapshot from a file or from a running Kafka, whichever is given.
 
@@ -274,6 +275,8 @@ def read_cluster(
         Seconds to wait for an answer of Kafka.
     snapshot_option
         Options of the reader of a file.
+    needs_loads
+        Whether loads that the metrics topic does not have are an error.
     """
     from balancer.composition.source import KafkaSource
     from cluster_model.trust import Distrust
@@ -310,7 +313,7 @@ def read_cluster(
             warn,
             partial_view,
             attributes,
-        ).measured()
+        ).measured(required=needs_loads)
 
 
 def _check_suffix(path: Path) -> None:

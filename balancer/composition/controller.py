@@ -202,8 +202,8 @@ def watch_cluster(
 ) -> Iterator[WatchedCluster]:
     """Set up what a controller watches; reports immediately what cannot be reached or applied."""
     if source.topic is None:
-        warn_of_goals(balancer, source.read(), source.notice)
-        yield WatchedCluster(PlainCluster(source.read, source.placement))
+        warn_of_goals(balancer, source.sized(), source.notice)
+        yield WatchedCluster(PlainCluster(source.sized, source.placement))
         return
     from cluster_model.follow import Follower
     from metrics_reporter import RecordReader, read_records

@@ -11,11 +11,12 @@ from pathlib import Path
 from balancer.composition.attributes import StatedAttributes, load_attributes
 from cluster_model import Snapshot
 from cluster_model.capacities import Capacities, CapacityError, as_capacities
+from cluster_model.errors import InputError
 from cluster_model.trust import Distrust
 from metrics_reporter.file_changes import FileChanges
 
-# Assumed capacity of a disk of unknown size: healing must not depend on knowing it.
-_PLENTY = 1e18
+# What Kafka itself measures.
+_SIZES = ("disk",)
 
 
 class Notices:
@@ -45,7 +46,7 @@ class KafkaSource:
     """A running Kafka, and how to read it.
 
     Only resources with a known capacity are read. Kafka reports the size of its disks; any
-    other resource needs a stated capacity, and has load only if the metrics topic reports it.
+    other resource needs a stated capacity, and is left out unless the metrics topic reports it.
     Those beyond cpu, network and disk are read if the capacity file says that they are measured.
 
     Parameters
@@ -129,13 +130,12 @@ class KafkaSource:
         return True
 
     def placement(self) -> Snapshot:
-        """Where replicas are, independent of stated capacities and reported disk sizes."""
+        """Where replicas are, without any load: it needs no capacities and no disk sizes."""
         from cluster_model.kafka import read_cluster
 
         found = read_cluster(
             self.bootstrap,
-            capacity={"default": {"disk": _PLENTY}},
-            resources=("disk",),
+            resources=(),
             client_properties=self.properties,
             timeout=self.timeout,
             partial_view=self.partial_view,
@@ -145,7 +145,7 @@ class KafkaSource:
         return self.described.applied(found, self.notice)
 
     def read(self) -> Snapshot:
-        """The current cluster, without measured loads."""
+        """The metadata of the current cluster: loads other than sizes are not known, and 0."""
         from cluster_model.kafka import read_cluster
 
         stated, attributes = self.stated, self.described
@@ -161,17 +161,33 @@ class KafkaSource:
         )
         return attributes.applied(found, self.notice)
 
+    def sized(self) -> Snapshot:
+        """The current cluster with what Kafka itself measures: the sizes of replicas."""
+        found = self.read()
+        if unmeasured := [r for r in found.resources if r not in _SIZES]:
+            self.notice(
+                f"{', '.join(unmeasured)}: left out, because without a metrics topic nobody "
+                "measures them"
+            )
+        return found.with_resources(_SIZES)
+
     def topic_ids(self) -> dict[str, str]:
         """Ids of topics by name, of those that have one."""
         from cluster_model.kafka import topic_ids
 
         return topic_ids(self.bootstrap, self.properties, timeout=self.timeout)
 
-    def measured(self) -> tuple[Snapshot, Distrust]:
-        """The cluster with its measured loads, and the loads that no plan may rely on."""
-        found = self.read()
+    def measured(self, *, required: bool = True) -> tuple[Snapshot, Distrust]:
+        """The cluster with its measured loads, and the loads that no plan may rely on.
+
+        Parameters
+        ----------
+        required
+            Whether loads that are not known are an error; otherwise they are left out.
+        """
         if self.topic is None:
-            return found, Distrust()
+            return self.sized(), Distrust()
+        found = self.read()
         from cluster_model.live import ClusterModel
         from metrics_reporter import read_records
 
@@ -181,7 +197,13 @@ class KafkaSource:
         )
         for batch in reader.batches():
             model.add_batch(batch)
-        seen = model.observe()
+        try:
+            seen = model.observe()
+        except InputError as error:
+            if required:
+                raise
+            self.notice(f"{error}; only the sizes of replicas are used")
+            return found.with_resources(_SIZES), Distrust()
         for doubt in seen.distrust.doubts:
             self.notice(f"{doubt.sentence}; its metrics are ignored")
         return seen.snapshot, seen.distrust

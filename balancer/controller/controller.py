@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from balancer.approval.approvals import CONTROLLER, Approvals, ApprovedPlan
@@ -33,7 +34,7 @@ from balancer.controller.leftovers import Leftovers
 from balancer.controller.metrics import Metrics
 from balancer.controller.notify import counted
 from balancer.controller.observation import Observer, sentence
-from balancer.controller.proposals import Proposals
+from balancer.controller.proposals import Proposals, rests_on_known_loads, without_loads
 from balancer.controller.protocols import (
     AlwaysActing,
     Clock,
@@ -141,7 +142,7 @@ class Controller:
     >>> from cluster_model import synthetic_snapshot
     >>> from cluster_model.trust import Distrust
     >>> class Still:
-    ...     def snapshot(self, min_ratio=0.95):
+    ...     def snapshot(self):
     ...         return synthetic_snapshot(brokers=6, partitions=60, racks=3)
     ...     def placement(self):
     ...         return self.snapshot()
@@ -418,6 +419,7 @@ class Controller:
                     "progress": None if progress is None else progress_record(progress),
                 },
                 "rounds": self.metrics.rounds,
+                "loads_unknown": None if self._view is None else self._view.incomplete,
                 "balancedness": detectors.goals.balancedness,
                 "evenness": detectors.goals.evenness,
                 "slow_scores": {str(b): n for b, n in detectors.slow.scores.items()},
@@ -502,7 +504,8 @@ class Controller:
         self.approvals.expire()
         # The look may have taken long, and the end may have been asked for meanwhile.
         may_start = self._executes and not self._stopping.is_set()
-        if may_start and (approved := self.approvals.next_approved()) is not None:
+        allowed = partial(rests_on_known_loads, view)
+        if may_start and (approved := self.approvals.next_approved(allowed)) is not None:
             return self._start_approved(approved, view, findings)
         return self._decide(view, findings, cooling)
 
@@ -709,7 +712,7 @@ class Controller:
                 cooldown.tried(covered, now, f"a plan was not worth it, {poor}")
                 why = f"{finding.sentence}; a plan is not worth it: {poor}"
                 return _Note("insufficient_gain", finding, why, figures, facts)
-        reported = plan_sentence(plan) + last_resort
+        reported = plan_sentence(plan) + last_resort + without_loads(view, plan)
         if too_large:
             reported += f"; without {too_large}"
         if cut:

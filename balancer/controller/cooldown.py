@@ -149,7 +149,8 @@ class Cooldown:
             if f.holds and f is not finding and (f.kind, f.subject) not in self._hopeless
         ]
         # A detector of another package gets no exception.
-        judged = finding.kind == "goal_violations" or finding.added
+        # While loads are not known, a finding on goals is on those that need none.
+        judged = (finding.kind == "goal_violations" and view.incomplete is None) or finding.added
         if (finding.kind in _AFTER_HEALING or finding.added) and dead:
             return "waiting", f"{said}; that waits because of {dead[0].subject}"
         moves = finding.kind == "slow_brokers" and type_of(finding.operation).moves_replicas

@@ -147,7 +147,7 @@ class Detectors:
         found = [
             f for f in found if f.kind != "distrusted_reporters" or f.data["broker"] not in stale
         ]
-        if self.settings.goal_violations.enabled and view.incomplete is None:
+        if self.settings.goal_violations.enabled:
             known = replace(view, snapshot=self.as_known(view.snapshot))
             operation = self._rebalance(view, found, cooling)
             found += self._looked("goal_violations", partial(self.goals.look, known, operation))
@@ -266,11 +266,13 @@ class Detectors:
         ids = view.snapshot.broker_ids.tolist()
         # The targets of other brokers must not change because a reporter fails: such a broker
         # keeps its fair share, and only receives nothing.
-        silent = _reported_as(findings, "stale_metrics") | view.distrust.brokers
-        # Nothing is planned on unknown loads, not even to fix a hard goal.
-        unknown = view.distrust.unknown | frozen_partitions(view.snapshot, silent)
+        silent, unknown, doubted = frozenset[int](), frozenset[str](), frozenset[int]()
+        if view.incomplete is None:
+            silent = _reported_as(findings, "stale_metrics") | view.distrust.brokers
+            # Nothing is planned on unknown loads, not even to fix a hard goal.
+            unknown = view.distrust.unknown | frozen_partitions(view.snapshot, silent)
+            doubted = silent.union(d.broker for d in view.distrust.doubts)
         frozen = unknown.union(self._frozen(view.snapshot, Operation()))
-        doubted = silent.union(d.broker for d in view.distrust.doubts)
         return Operation(
             excluded_topics=self.settings.excluded_topics,
             allow_unmatched=True,
@@ -283,7 +285,9 @@ class Detectors:
 
     def _barred(self, view: View, findings: Iterable[Finding]) -> set[int]:
         """Brokers that receive nothing: slow, stale, distrusted or to be emptied."""
-        barred = self.demoted | _reported_as(findings, "stale_metrics", "distrusted_reporters")
+        barred = self.demoted
+        if view.incomplete is None:
+            barred |= _reported_as(findings, "stale_metrics", "distrusted_reporters")
         return {*self.drained(view)} | (barred & {*view.snapshot.broker_ids.tolist()})
 
     def drained(self, view: View) -> frozenset[int]:

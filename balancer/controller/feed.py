@@ -64,37 +64,33 @@ class MeasuredCluster:
         self._model = model
         self._metadata = metadata
         self._placement = placement or metadata
-        self._age = metadata_age
+        self._age = metadata_age or (lambda: 0.0)
         self._max_age = max_age
         self._problems = problems
         self._seen: Observation | None = None
         self._reported_ms = -1
+        self._outdated = False
 
-    def snapshot(self, min_ratio: float = 0.95) -> Snapshot:
+    def snapshot(self) -> Snapshot:
         """The cluster with the loads of the complete windows.
-
-        With a `min_ratio` of 0 the placement is enough: if loads are not available, those of
-        the metadata are used.
 
         Raises
         ------
         InputError
             If the placement is old, or too few partitions are known; says what is wrong.
         """
-        age = 0.0 if self._age is None else self._age()
         try:
-            if age > self._max_age:
+            if self._is_old():
                 raise FeedError(
-                    f"the placement is {age:.0f} s old, at most {self._max_age:.0f} s expected"
+                    f"the placement is {self._age():.0f} s old, at most {self._max_age:.0f} s "
+                    "expected"
                 )
             try:
-                self._seen = self._model.observe(min_ratio)
+                self._seen = self._model.observe()
             except InputError:
-                self._seen = None
-                if min_ratio > 0:
-                    raise
-                return self._model.metadata
-            if len(self._seen.completeness.start_ms) < 2 and min_ratio > 0:
+                self._seen = self._heard()
+                raise
+            if len(self._seen.completeness.start_ms) < 2:
                 raise FeedError(
                     "metrics: 1 complete window found, at least 2 expected, to distinguish load "
                     "from noise"
@@ -105,8 +101,19 @@ class MeasuredCluster:
         return self._seen.snapshot
 
     def placement(self) -> Snapshot:
-        """The cluster as it is now, without measured loads."""
-        return self._placement()
+        """The cluster without measured loads."""
+        outdated = self._outdated or self._is_old()
+        return self._placement() if outdated else self._model.metadata
+
+    def _is_old(self) -> bool:
+        return self._age() > self._max_age
+
+    def _heard(self) -> Observation | None:
+        """What the reporters said, however few they are: enough to judge them themselves."""
+        try:
+            return self._model.observe(0.0)
+        except InputError:
+            return None
 
     def staleness(self) -> Mapping[int, float]:
         """Seconds since the newest valid record of each broker that ever sent one."""
@@ -151,7 +158,9 @@ class MeasuredCluster:
 
     def refresh(self) -> None:
         """Read the placement now."""
+        self._outdated = True
         self._model.update(self._metadata())
+        self._outdated = False
 
 
 class PlainCluster:
@@ -174,7 +183,7 @@ class PlainCluster:
         self._metadata = metadata
         self._placement = placement or metadata
 
-    def snapshot(self, min_ratio: float = 0.95) -> Snapshot:
+    def snapshot(self) -> Snapshot:
         """The current cluster."""
         return self._metadata()
 

@@ -36,7 +36,8 @@ class View:
     distrust
         Reporters that are distrusted, and loads that are unknown.
     incomplete
-        Why the loads can't be relied on; None if they can.
+        Why the loads can't be relied on; None if they can. The snapshot then has only the
+        resources whose loads are known without measuring.
     """
 
     snapshot: Snapshot

@@ -37,8 +37,8 @@ class Metrics:
     acting: bool = False
     decisions: Counter[str] = field(default_factory=Counter)
     findings: Counter[str] = field(default_factory=Counter)
-    violated_goals: int = 0
-    balancedness: float = 100.0
+    violated_goals: int | None = None
+    balancedness: float | None = None
     plans: int = 0
     plan_seconds: float = 0.0
     bytes_planned: float = 0.0
@@ -57,15 +57,18 @@ class Metrics:
     def saw(
         self,
         findings: Iterable[Finding],
-        balancedness: float,
+        balancedness: float | None,
         failures: Mapping[str, int] | None = None,
     ) -> None:
         """Record the findings of a round, and failed looks by detector of another package."""
         found = list(findings)
         self.findings = Counter(f.kind for f in found)
         self.failures = dict(failures or {})
-        self.violated_goals = sum(
-            len(f.data.get("goals", ())) for f in found if f.kind == "goal_violations"
+        # While loads are not known, most goals are not judged.
+        self.violated_goals = (
+            None
+            if balancedness is None
+            else sum(len(f.data.get("goals", ())) for f in found if f.kind == "goal_violations")
         )
         self.lost_partitions = sum(
             f.data["partitions"] for f in found if f.kind == "lost_partitions"
@@ -126,8 +129,9 @@ class Metrics:
         add("notifications_waiting", "gauge", "Events not sent yet.", waiting)
         stale = self.findings.get("stale_metrics", 0)
         one("stale_brokers", "gauge", "Brokers whose metrics are too old.", stale)
-        one("violations", "gauge", "Goals not met now.", self.violated_goals)
-        one("balancedness", "gauge", "100 if every goal is met.", self.balancedness)
+        if self.balancedness is not None and self.violated_goals is not None:
+            one("violations", "gauge", "Goals not met now.", self.violated_goals)
+            one("balancedness", "gauge", "100 if every goal is met.", self.balancedness)
         one("plans_total", "counter", "Plans made.", self.plans)
         one("plan_seconds_total", "counter", "Time spent making plans.", self.plan_seconds)
         one("bytes_planned_total", "counter", "Bytes that plans would copy.", self.bytes_planned)

@@ -1,9 +1,8 @@
-"""Reads the cluster once a round: with loads if they are reliable, else the placement only."""
+"""Reads the cluster once a round: with loads if they are reliable, else without them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
@@ -56,7 +55,7 @@ class Observer:
                 self.changed = False
             snapshot = _summed(self._model.snapshot())
         except Exception as error:
-            snapshot, incomplete = self._placement(error), sentence(error)
+            snapshot, incomplete = self._known(error), sentence(error)
         try:
             since = self._model.since()
             return View(
@@ -71,22 +70,20 @@ class Observer:
             )
         except Exception as error:
             self._trace()
-            return View(snapshot=snapshot, now=now, incomplete=incomplete or sentence(error))
+            if incomplete is None:
+                snapshot, incomplete = self._known(error), sentence(error)
+            return View(snapshot=snapshot, now=now, incomplete=incomplete)
 
-    def _placement(self, error: Exception) -> Snapshot:
-        """Enough for healing: where replicas are is known even if loads are not."""
+    def _known(self, error: Exception) -> Snapshot:
+        """Where replicas are, and their sizes if they can be summed: other loads are measured."""
         self._trace()
-        if not self.changed:
-            try:
-                return _summed(self._model.snapshot(0.0))
-            except Exception:
-                self._trace()
         try:
-            placement = self._model.placement()
+            found = self._model.placement()
         except Exception:
             self._trace()
             raise error from None
-        return placement if _is_summable(placement) else without_loads(placement)
+        sized = found.with_resources(("disk",))
+        return sized if _is_summable(sized) else found.with_resources(())
 
 
 def sentence(error: Exception) -> str:
@@ -111,12 +108,3 @@ def _summed(snapshot: Snapshot) -> Snapshot:
     if not _is_summable(snapshot):
         raise UnusableLoadsError("the loads cannot be judged: their sum is too large for a number")
     return snapshot
-
-
-def without_loads(snapshot: Snapshot) -> Snapshot:
-    """The snapshot without any load: enough for healing."""
-    return replace(
-        snapshot,
-        leader_load=np.zeros_like(snapshot.leader_load),
-        follower_load=np.zeros_like(snapshot.follower_load),
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from copy import copy
+from dataclasses import replace
 from threading import Event
 
 import numpy as np
@@ -12,14 +13,15 @@ import numpy as np
 from balancer.controller.cost_benefit import cluster_cost
 from balancer.controller.detectors import HEALING, Detectors
 from balancer.controller.finding import Finding, View, listed
-from balancer.controller.observation import without_loads
+from balancer.controller.observation import sentence
 from balancer.controller.settings import Settings
 from balancer.engine import Balancer
+from balancer.planning.document import PlanDocument
 from balancer.planning.plan import Plan
 from balancer.problem.budget import Budget
 from balancer.problem.movement_cost import copy_cost, cost_unit
 from balancer.problem.operation import Operation
-from balancer.problem.operations import type_of
+from balancer.problem.operations import OPERATIONS, type_of
 from balancer.strategies import is_universal, load_strategy, with_search_parameters
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Snapshot
@@ -27,6 +29,8 @@ from goals import OnlineReplicas, applicable
 
 # Findings that move data because of measured loads, which one bad reading can distort.
 _CAPPED = ("goal_violations", "slow_brokers")
+# Columns of a plan that nobody has to measure.
+_COUNTS = {"replica_count", "leader_count"}
 # Findings that restore copies of data: an inapplicable goal must not prevent that.
 _AT_RISK = (*HEALING, "missing_replicas")
 
@@ -73,19 +77,24 @@ class Proposals:
         """A plan within the limits of the balancer, the settings and the cap."""
         balancer = copy(self._balancer)
         limits = balancer.budget.within(self._settings().budget)
-        balancer.budget = limits.within(Budget(cost=cap))
+        balancer.budget = _countable(limits.within(Budget(cost=cap)), view, snapshot)
         if not type_of(operation).needs_loads and not is_universal(balancer.strategy):
             # The strategy may not be able to heal this cluster.
             balancer.strategy = with_search_parameters(load_strategy(), balancer.search)
         if view.incomplete is not None or finding.kind in _AT_RISK:
             balancer.goals = applicable(balancer.goals, snapshot, strict=False)
+        if view.incomplete is not None and finding.kind == "goal_violations":
+            balancer.goals = [g for g in balancer.goals if g.hard]
         try:
             return balancer.propose(snapshot, operation, stop=self._stop)
-        except Exception:
-            if finding.kind not in HEALING:
+        except Exception as error:
+            if finding.kind not in HEALING or not snapshot.resources:
                 raise
             self._trace()
-            return balancer.propose(without_loads(snapshot), operation, stop=self._stop)
+            bare = snapshot.with_resources(())
+            return self.propose(
+                replace(view, incomplete=sentence(error)), finding, bare, operation, cap
+            )
 
     def healing(
         self,
@@ -192,6 +201,28 @@ class Proposals:
     def share(self, unit: str) -> str:
         """What a cycle may move, in words; `unit` is that of costs."""
         return f"{100 * self._settings().max_share_per_cycle:.3g} % of the cluster's {unit}"
+
+
+def without_loads(view: View, plan: Plan) -> str:
+    """A remark on a plan that was made while loads were not known; else empty."""
+    if view.incomplete is None:
+        return ""
+    limits = "" if plan.summary.cost_unit != "replicas" else ", and limits of bytes do not apply"
+    return f"; loads are not known ({view.incomplete}): only goals that need none count{limits}"
+
+
+def rests_on_known_loads(view: View, plan: PlanDocument) -> bool:
+    """Whether a plan may start by the loads that are known now, or needs none."""
+    if view.incomplete is None or not OPERATIONS.get(plan.operation["kind"]).needs_loads:
+        return True
+    return {*plan.columns} - _COUNTS <= {*view.snapshot.resources}
+
+
+def _countable(limits: Budget, view: View, snapshot: Snapshot) -> Budget:
+    """The limits without those of bytes, if nobody knows the sizes."""
+    if view.incomplete is None or cost_unit(snapshot) != "replicas":
+        return limits
+    return limits.model_copy(update={"bytes": None, "cost": None})
 
 
 def _heals(plan: Plan) -> bool:

@@ -16,11 +16,11 @@ Clock = Callable[[], float]
 class LiveCluster(Protocol):
     """The current cluster."""
 
-    def snapshot(self, min_ratio: float = 0.95) -> Snapshot:
-        """Placement and loads; an InputError if fewer partitions are known."""
+    def snapshot(self) -> Snapshot:
+        """Placement and loads; an InputError if they cannot be relied on."""
 
     def placement(self) -> Snapshot:
-        """Placement only, for healing when loads are not available; loads may be 0."""
+        """Placement and sizes of replicas, when loads cannot be relied on; other loads may be 0."""
 
     def staleness(self) -> Mapping[int, float] | None:
         """Seconds since the newest record of each broker; None if none are expected."""

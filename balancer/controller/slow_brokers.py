@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -40,8 +41,10 @@ class SlowBrokerDetector:
         """One finding for the brokers that are slow enough to demote, one to remove."""
         s, requested = view.snapshot, self.settings
         ids = s.broker_ids[living(s)].tolist()
-        slow = self._slow(view, ids)
-        measured = {b for name in requested.signals for b in view.signals.get(name, {})}
+        # How busy a broker is belongs to the judgement of its times.
+        signals = view.signals if view.incomplete is None else {}
+        slow = self._slow(s, signals, ids)
+        measured = {b for name in requested.signals for b in signals.get(name, {})}
         self._count(ids, measured, set(slow))
         ranked = {b: n for b, n in self._score.items() if n >= requested.demote_score}
         since = self._seen.update([*self._score], view.now)
@@ -84,13 +87,15 @@ class SlowBrokerDetector:
             data={"scores": {str(b): n for b, n in ranked.items()}},
         )
 
-    def _slow(self, view: View, ids: list[int]) -> dict[int, str]:
+    def _slow(
+        self, s: Snapshot, signals: Mapping[str, Mapping[int, float]], ids: list[int]
+    ) -> dict[int, str]:
         """Broker id to what is slow about it in this round; its normal values are recorded."""
         requested = self.settings
-        busy = _bytes_in(view.snapshot)
+        busy = _bytes_in(s)
         slow: dict[int, str] = {}
         for name, floor in requested.signals.items():
-            now = {b: v for b, v in view.signals.get(name, {}).items() if b in ids}
+            now = {b: v for b, v in signals.get(name, {}).items() if b in ids}
             for broker, value in now.items():
                 past = self._past.get((name, broker), deque())
                 if past.maxlen != requested.history:

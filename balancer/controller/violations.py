@@ -36,8 +36,9 @@ class GoalViolationDetector:
 
     Attributes
     ----------
-    balancedness : float
-        For the last snapshot, see :class:`balancer.planning.document.Summary`.
+    balancedness : float or None
+        For the last snapshot, see :class:`balancer.planning.document.Summary`; None while loads
+        are not known.
     evenness : dict
         For the last snapshot, see :func:`evenness`.
     broken : frozenset of str
@@ -49,7 +50,7 @@ class GoalViolationDetector:
     ) -> None:
         self.settings = settings
         self._strict = strict
-        self.balancedness = 100.0
+        self.balancedness: float | None = None
         self.evenness: dict[str, Any] = {}
         self.broken: frozenset[str] = frozenset()
         self._goals = list(goals)
@@ -58,6 +59,9 @@ class GoalViolationDetector:
 
     def look(self, view: View, operation: Operation | None = None) -> list[Finding]:
         """One finding for all unmet goals; none if all are met.
+
+        While loads are not known, only hard goals that need none are judged: what moves for
+        another one would move again once loads are known.
 
         Parameters
         ----------
@@ -68,11 +72,13 @@ class GoalViolationDetector:
         """
         operation = operation or Operation()
         requested = self.settings
-        lacking = list(inapplicable(self._goals, view.snapshot).values()) if self._strict else []
+        known = view.incomplete is None
+        judged = [g for g in self._goals if g.hard or known]
+        lacking = inapplicable(judged, view.snapshot).values() if self._strict and known else ()
         if lacking:
-            since = self._seen.update(lacking, view.now)
-            self.evenness = {}
-            sentence = f"{lacking[0]}; nothing is rebalanced until this is fixed"
+            since = self._seen.update([*lacking], view.now)
+            self.balancedness, self.evenness = None, {}
+            sentence = f"{next(iter(lacking))}; nothing is rebalanced until this is fixed"
             return [
                 Finding(
                     kind="goal_violations",
@@ -83,13 +89,13 @@ class GoalViolationDetector:
                 )
             ]
         cluster = resolve(view.snapshot, operation).cluster
-        fitting = with_availability(applicable(self._goals, view.snapshot, strict=False))
+        fitting = with_availability(applicable(judged, view.snapshot, strict=False))
         goals = [g.prepared(cluster) for g in fitting]
         scorer = Scorer(cluster, goals)
-        self.balancedness, self.evenness = (
-            balancedness(goals, [scorer.met(i) for i in range(len(goals))]),
-            evenness(cluster),
-        )
+        self.balancedness, self.evenness = None, {}
+        if known:
+            self.balancedness = balancedness(goals, [scorer.met(i) for i in range(len(goals))])
+            self.evenness = evenness(cluster)
         self.broken = _broken(goals, scorer)
         short = shortfalls(goals, scorer)
         for v, goal in ((v, g) for v in short for g in goals if g.name == v["goal"]):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cluster_model.columns import LOAD, Column
+from cluster_model.columns import COUNT, LOAD, Column
 from cluster_model.placement import MOVE, Batch, Placement
 from cluster_model.snapshot import Ints
 
@@ -55,6 +55,5 @@ def emptiest_with(placement: Placement, batch: Batch) -> Batch:
 
 
 def _column(placement: Placement) -> Column:
-    """What fills a disk."""
-    resources = placement.snapshot.resources
-    return Column(LOAD, "disk" if "disk" in resources else resources[0])
+    """What fills a disk: bytes, or replicas if nobody knows the bytes."""
+    return Column(LOAD, "disk") if "disk" in placement.snapshot.resources else Column(COUNT)

@@ -21,3 +21,14 @@ class RequestError(InputError):
     def __init__(self, sentence: str, status: int = 400) -> None:
         super().__init__(sentence)
         self.status = status
+
+
+class UnknownLoadsError(RequestError):
+    """A request that needs loads which nobody has measured."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"loads are not known: {reason}; what needs none can be asked for: healing, brokers to "
+            "remove or to demote, and goals by name that read no measured resource",
+            503,
+        )

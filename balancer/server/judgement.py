@@ -6,18 +6,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from balancer.controller.finding import View
 from balancer.engine import Balancer
 from balancer.problem.operation import Operation
 from balancer.problem.resolution import resolve
 from balancer.problem.tiers import with_availability
 from balancer.search.scorer import Scorer
 from balancer.server.models import GoalState
-from cluster_model.snapshot import Snapshot
 from goals import applicable, inapplicable
 
 
-def goal_states(balancer: Balancer, snapshot: Snapshot) -> Sequence[GoalState]:
+def goal_states(balancer: Balancer, view: View) -> Sequence[GoalState]:
     """Each goal, in the order of tiers; those that do not apply come last, with the reason."""
+    snapshot = view.snapshot
     cluster = resolve(snapshot, Operation()).cluster
     fitting = with_availability(applicable(balancer.goals, snapshot, strict=False))
     goals = [goal.prepared(cluster) for goal in fitting]
@@ -48,12 +49,12 @@ def goal_states(balancer: Balancer, snapshot: Snapshot) -> Sequence[GoalState]:
                 tier=goal.tier,
                 hard=goal.hard,
                 weight=goal.weight,
-                met=False,
+                met=None,
                 cells=0,
-                unmet_cells=0,
-                worst=0.0,
+                unmet_cells=None,
+                worst=None,
                 where=None,
-                left_out=why,
+                left_out=why if view.incomplete is None else f"{why}: {view.incomplete}",
             )
         )
     return found

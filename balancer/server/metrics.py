@@ -160,8 +160,8 @@ class _Cluster(Collector):
         met = GaugeMetricFamily(
             "counterpoise_goal_met", "1 if a goal is met now.", labels=("goal", "hard")
         )
-        for goal in goals:
-            met.add_metric((goal.goal, str(goal.hard).lower()), float(goal.met))
+        for goal in (g for g in goals if g.met is not None):
+            met.add_metric((goal.goal, str(goal.hard).lower()), float(bool(goal.met)))
         yield met
         totals = load.totals()
         for figure_name, about in (

@@ -161,16 +161,16 @@ class BrokerProposal(_Model):
 
 
 class GoalState(_Model):
-    """How a goal stands now."""
+    """How a goal stands now; None where it cannot be judged, which `left_out` explains."""
 
     goal: str
     tier: int | None
     hard: bool
     weight: float
-    met: bool
+    met: bool | None
     cells: int
-    unmet_cells: int
-    worst: float
+    unmet_cells: int | None
+    worst: float | None
     where: str | None
     left_out: str | None = None
 

@@ -27,11 +27,12 @@ from balancer.planning.remedies import enlarged
 from balancer.planning.traffic import Traffic, traffic
 from balancer.planning.why_not import why_not
 from balancer.problem.operation import Operation
+from balancer.problem.operations import type_of
 from balancer.problem.resolution import resolve
 from balancer.problem.topics import unmatched_exclusion
 from balancer.server.access import Actor
 from balancer.server.audit import AuditLog
-from balancer.server.errors import RequestError
+from balancer.server.errors import RequestError, UnknownLoadsError
 from balancer.server.jobs import CancelledError, Job, Jobs
 from balancer.server.judgement import goal_states
 from balancer.server.models import (
@@ -45,7 +46,7 @@ from balancer.server.models import (
 )
 from balancer.server.patterns import partitions_of_topics
 from cluster_model.snapshot import BrokerState, Snapshot
-from goals import Goal
+from goals import Goal, applicable
 from metrics_reporter.documents import shown
 from metrics_reporter.quantities import plural
 
@@ -97,7 +98,7 @@ class Service:
         # Who holds the controller: names by client.
         self._holders: dict[str, str] = {}
         self._load: ClusterLoad | None = None
-        self._goals: tuple[Snapshot, Sequence[GoalState]] | None = None
+        self._goals: tuple[View, Sequence[GoalState]] | None = None
         self._brokers: OrderedDict[tuple[ClusterLoad, str | None, int], bytes] = OrderedDict()
         self._plans: OrderedDict[str, Plan] = OrderedDict()
         self._counts: OrderedDict[str, Counter[str]] = OrderedDict()
@@ -156,10 +157,10 @@ class Service:
 
     def goals(self) -> Sequence[GoalState]:
         """How each goal stands, by the last look."""
-        snapshot = self.view().snapshot
+        view = self.view()
         with self._lock:
-            if self._goals is None or self._goals[0] is not snapshot:
-                self._goals = (snapshot, goal_states(self.balancer, snapshot))
+            if self._goals is None or self._goals[0] is not view:
+                self._goals = (view, goal_states(self.balancer, view))
             return self._goals[1]
 
     # Proposals
@@ -168,11 +169,10 @@ class Service:
         """Make a proposal in the background; the job's result is a :class:`KeptProposal`."""
 
         def do(stop: threading.Event, progress: Callable[[str, int, int, int], None]) -> Any:
-            snapshot = self.view().snapshot
-            plan = self._plan(request, snapshot, stop, progress)
+            plan = self._plan(request, self.view(), stop, progress)
             return self._keep(plan, request, by)
 
-        _check_exclusions(request.operation, self.view().snapshot)
+        self._check(request)
         self._audit.record(by, "propose", request.operation.kind, request.reason)
         return self.jobs.submit(Job(request.operation.kind, by, do))
 
@@ -203,11 +203,12 @@ class Service:
         def do(stop: threading.Event, progress: Callable[[str, int, int, int], None]) -> Any:
             plan = made
             if plan is None:
-                plan = self._plan(request, self.view().snapshot, stop, progress, goals)
+                plan = self._plan(request, self.view(), stop, progress, goals)
             if stop.is_set():
                 raise CancelledError
             then(plan)
 
+        self._balancer_for(request, self.view(), goals)
         return self.jobs.submit(Job(request.operation.kind, by, do))
 
     def keep(self, plan: Plan, request: PlanRequest, by: Actor) -> KeptProposal:
@@ -230,10 +231,12 @@ class Service:
         """Plan for a cluster that differs; the job's result is a dict with both clusters."""
 
         def do(stop: threading.Event, progress: Callable[[str, int, int, int], None]) -> Any:
-            snapshot = self.view().snapshot
-            changed, operation, said = supposed(snapshot, request.operation, request.hypothesis)
+            view = self.view()
+            changed, operation, said = supposed(
+                view.snapshot, request.operation, request.hypothesis
+            )
             asked = request.model_copy(update={"operation": operation})
-            plan = self._plan(asked, changed, stop, progress)
+            plan = self._plan(asked, replace(view, snapshot=changed), stop, progress)
             return {
                 "cluster": said,
                 "plan": plan_record(plan, 0.0),
@@ -245,7 +248,7 @@ class Service:
                 "after": _brokers(ClusterLoad(plan.final_snapshot())) if request.brokers else [],
             }
 
-        _check_exclusions(request.operation, self.view().snapshot)
+        self._check(request)
         return self.jobs.submit(Job("what if", by, do))
 
     def why_not(self, request: WhyNotRequest, by: Actor) -> Job:
@@ -253,7 +256,7 @@ class Service:
 
         def do(stop: threading.Event, progress: Callable[[str, int, int, int], None]) -> Any:
             if request.proposal is None:
-                plan = self._plan(PlanRequest(), self.view().snapshot, stop, progress)
+                plan = self._plan(PlanRequest(), self.view(), stop, progress)
             else:
                 plan = self._kept_plan(request.proposal)
             answers = why_not(plan.end, request.partition, request.broker)
@@ -261,6 +264,8 @@ class Service:
 
         if request.proposal is not None:
             self._kept_plan(request.proposal)
+        else:
+            self._check(PlanRequest())
         return self.jobs.submit(Job("why not", by, do))
 
     def cancel(self, identity: str, by: Actor) -> Job:
@@ -480,15 +485,52 @@ class Service:
             return "executions are paused by the settings file (execute: false)"
         return "this controller does not have the vote; approve it where the proposal was made"
 
+    def _check(self, request: PlanRequest) -> None:
+        """Refuse at once what cannot be planned for the cluster of the last look.
+
+        Raises
+        ------
+        RequestError
+            If it excludes what no topic matches, or needs loads that are not known.
+        """
+        _check_exclusions(request.operation, self.view().snapshot)
+        self._balancer_for(request, self.view())
+
     def _plan(
         self,
         request: PlanRequest,
-        snapshot: Snapshot,
+        view: View,
         stop: threading.Event,
         progress: Callable[[str, int, int, int], None],
         goals: Sequence[Goal] | None = None,
     ) -> Plan:
         settings = self.controller.settings
+        balancer = self._balancer_for(request, view, goals)
+        balancer.budget = balancer.budget.within(settings.budget).within(request.budget)
+        operation = request.operation
+        excluded = tuple(dict.fromkeys((*operation.excluded_topics, *settings.excluded_topics)))
+        # what the request excludes was checked; the settings may name topics that come and go
+        operation = operation.model_copy(
+            update={"excluded_topics": excluded, "allow_unmatched": True}
+        )
+        plan = balancer.propose(view.snapshot, operation, progress=progress, stop=stop)
+        if stop.is_set():
+            # Its search was cut short.
+            raise CancelledError
+        return plan
+
+    def _balancer_for(
+        self, request: PlanRequest, view: View, goals: Sequence[Goal] | None = None
+    ) -> Balancer:
+        """The planner with the goals of a request: every plan for a client comes by here.
+
+        Raises
+        ------
+        RequestError
+            If a goal does not exist.
+        UnknownLoadsError
+            If the operation, or a goal that is asked for by name, needs loads that are not known.
+        """
         if goals is not None:
             balancer = copy(self.balancer)
             balancer.goals = list(goals)
@@ -508,18 +550,14 @@ class Service:
                     f"only: goal {shown(unknown[0])} found, one of {', '.join(known)} expected"
                 )
             balancer.goals = [known[name] for name in request.only]
-        balancer.budget = balancer.budget.within(settings.budget).within(request.budget)
-        operation = request.operation
-        excluded = tuple(dict.fromkeys((*operation.excluded_topics, *settings.excluded_topics)))
-        # what the request excludes was checked; the settings may name topics that come and go
-        operation = operation.model_copy(
-            update={"excluded_topics": excluded, "allow_unmatched": True}
-        )
-        plan = balancer.propose(snapshot, operation, progress=progress, stop=stop)
-        if stop.is_set():
-            # Its search was cut short.
-            raise CancelledError
-        return plan
+        if view.incomplete is not None:
+            named = goals is not None or request.only is not None
+            judged = applicable(balancer.goals, view.snapshot, strict=False)
+            needed = named or type_of(request.operation).needs_loads
+            if needed and len(judged) < len(balancer.goals):
+                raise UnknownLoadsError(view.incomplete)
+            balancer.goals = judged
+        return balancer
 
     def _keep(self, plan: Plan, request: PlanRequest, by: Actor) -> KeptProposal:
         figures = plan_record(plan, 0.0)

@@ -530,14 +530,14 @@ def test_where_most_brokers_do_not_report_there_are_no_loads() -> None:
     with pytest.raises(ValueError, match="5 of 8 brokers do not report"):
         world.model.observe()
     # To heal, placement is enough.
-    assert world.measured.snapshot(0.0).n_brokers == 8
+    assert world.measured.placement().n_brokers == 8
 
 
 def test_without_any_records_there_is_a_placement_to_heal_by() -> None:
     world = World(cluster(), Weather())
     dead = np.where(world.snapshot.broker_ids == 2, BrokerState.DEAD, BrokerState.ALIVE)
     world.model.update(replace(world.snapshot, broker_state=dead.astype(np.int64)))
-    assert world.measured.snapshot(0.0).broker_state.tolist().count(BrokerState.DEAD) == 1
+    assert world.measured.placement().broker_state.tolist().count(BrokerState.DEAD) == 1
 
 
 def test_moves_make_nobody_a_liar() -> None:

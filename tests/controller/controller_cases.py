@@ -56,8 +56,8 @@ class Still:
         self.uncertain: dict[str, float] = {}
         self.distrusted = Distrust()
 
-    def snapshot(self, min_ratio: float = 0.95) -> Snapshot:
-        if self.known < min_ratio:
+    def snapshot(self) -> Snapshot:
+        if self.known < 0.95:
             raise SnapshotError(f"metrics of {self.known:.0%} of partitions found")
         return self.cluster
 

@@ -209,11 +209,19 @@ def test_healing_gives_replicas_to_brokers_whose_metrics_are_not_believed() -> N
     assert not (stage.model.cluster.replica_broker == 1).any()
 
 
-def test_too_few_metrics_hold_back_goals_but_not_healing() -> None:
+def test_too_few_metrics_hold_back_goals_but_not_racks_and_healing() -> None:
     stage = Stage(skewed(), {"dead_brokers": {"heal_after": 0}})
     stage.model.known = 0.5
+    assert stage.rounds(1) == ["executed"]
+    (plan,) = stage.executor.plans
+    assert all(r.hard for r in plan.goal_results)
+    assert plan.snapshot.resources == ("disk",)
     assert stage.rounds(1) == ["waiting"]
     assert "50% of partitions" in stage.reason
+    assert stage.controller.state()["loads_unknown"] == stage.reason
+    assert stage.controller.state()["balancedness"] is None
+    text = stage.controller.metrics.text()
+    assert not {"counterpoise_balancedness", "counterpoise_violations"} & {*text.split()}
     stage.model.with_states(dead=[2])
     assert stage.rounds(1) == ["executed"]
     assert not (stage.model.cluster.replica_broker == 1).any()
@@ -593,13 +601,13 @@ def test_run_goes_on_after_a_round_that_fails_and_stops_when_reported() -> None:
     failing = stage.model.snapshot
     calls: list[int] = []
 
-    def snapshot(min_ratio: float = 0.95) -> object:
+    def snapshot() -> object:
         calls.append(1)
         if len(calls) <= 2:
             raise RuntimeError("a bug")
         if len(calls) > 4:
             controller.stop()
-        return failing(min_ratio)
+        return failing()
 
     def placement() -> object:
         raise RuntimeError("a bug too")

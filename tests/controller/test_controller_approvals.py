@@ -201,10 +201,10 @@ def test_a_controller_that_ends_starts_nothing_more() -> None:
     approve(found, kept)
     snapshot = found.model.snapshot
 
-    def ending(min_ratio: float = 0.95) -> Any:
+    def ending() -> Any:
         # The end is asked for while the cluster is read.
         found.controller.stop()
-        return snapshot(min_ratio)
+        return snapshot()
 
     found.model.snapshot = ending  # type: ignore[method-assign]
     found.controller.step()

@@ -208,19 +208,19 @@ def _broken(stage: Stage, how: str) -> None:
     s = stage.model.cluster
     if how == "raises":
 
-        def snapshot(min_ratio: float = 0.95) -> Snapshot:
+        def snapshot() -> Snapshot:
             raise SnapshotError("snapshot field leader_load, row 3: inf found")
 
         stage.model.snapshot = snapshot  # type: ignore[method-assign]
     elif how == "fails":
 
-        def fails(min_ratio: float = 0.95) -> Snapshot:
+        def fails() -> Snapshot:
             raise OverflowError("cannot convert float infinity to integer")
 
         stage.model.snapshot = fails  # type: ignore[method-assign]
     elif how == "overflow":
 
-        def overflows(min_ratio: float = 0.95) -> Snapshot:
+        def overflows() -> Snapshot:
             return replace(stage.model.cluster, leader_load=np.full_like(s.leader_load, 1e308))
 
         stage.model.snapshot = overflows  # type: ignore[method-assign]
@@ -261,7 +261,7 @@ def test_records_that_overflow_do_not_switch_off_healing() -> None:
     model = ClusterModel(dead)
     measured = MeasuredCluster(model, lambda: dead)
 
-    def observe(min_ratio: float = 0.95) -> Any:
+    def observe() -> Any:
         return replace(cluster, leader_load=np.full_like(cluster.leader_load, 1e308))
 
     model.observe = observe  # type: ignore[method-assign,assignment]

@@ -50,7 +50,7 @@ def test_one_window_is_not_enough_to_tell_load_from_noise() -> None:
     with pytest.raises(FeedError, match="1 complete window found, at least 2 expected"):
         fed.view.snapshot()
     # To heal, placement is enough.
-    assert fed.view.snapshot(0.0).n_brokers == 4
+    assert fed.view.placement().n_brokers == 4
     fed.minutes(5)
     assert fed.view.snapshot().n_brokers == 4
     assert fed.view.since() == START_MS / 1000
@@ -58,7 +58,7 @@ def test_one_window_is_not_enough_to_tell_load_from_noise() -> None:
 
 def test_before_the_first_record_no_broker_is_called_stale() -> None:
     fed = Fed()
-    snapshot = fed.view.snapshot(0.0)
+    snapshot = fed.view.placement()
     view = View(snapshot, START_MS / 1000, fed.view.staleness())
     assert stale_brokers(view, 900.0) == []
     fed.model.add(Record(START_MS, 1, {LOG_FLUSH_P999: 1.0}))
@@ -78,11 +78,12 @@ def test_an_old_placement_is_not_looked_at() -> None:
     fed.minutes(11)
     fed.view.snapshot()
     age[0] = 61.0
-    for ratio in (0.95, 0.0):
-        with pytest.raises(FeedError, match="the placement is 61 s old, at most 60 s expected"):
-            fed.view.snapshot(ratio)
+    with pytest.raises(FeedError, match="the placement is 61 s old, at most 60 s expected"):
+        fed.view.snapshot()
+    assert fed.looks == 0
+    fed.view.placement()
     fed.view.refresh()
-    assert fed.looks == 1
+    assert fed.looks == 2
 
 
 def test_ages_are_those_of_each_broker() -> None:

@@ -17,6 +17,7 @@ from typer.testing import Result
 from waiting import wait_for
 
 from balancer import Balancer, Operation, PlanDocument, load_plan
+from balancer.composition.source import KafkaSource
 from balancer.verification.checker import check_plan
 from cluster_model import Snapshot, load_snapshot
 from cluster_model.kafka import admin_client, read_cluster
@@ -189,10 +190,7 @@ def test_a_metrics_topic_gives_the_loads_kafka_does_not_know(
     with admin_client(skewed.bootstrap) as ask:
         create_topic(ask, "metrics", {0: [0]})
     source = ["--bootstrap-server", skewed.bootstrap, "--capacity", capacity]
-    counterpoise("snapshot", "kafka", *source, "-o", cluster)
-    bare = load_snapshot(cluster)
-    assert set(bare.resources) == {"cpu", "network_in", "network_out", "disk"}
-    assert not bare.leader_load[:, bare.resource("network_in")].any()
+    bare = KafkaSource(skewed.bootstrap, capacity, {}, "metrics", 30.0, print).read()
     load = bare.leader_load.copy()
     load[:, bare.resource("network_in")] = 1000.0
     # at the start of a window, and recent: Kafka deletes old records
@@ -204,3 +202,25 @@ def test_a_metrics_topic_gives_the_loads_kafka_does_not_know(
     counterpoise("snapshot", "kafka", *source, "--metrics-topic", "metrics", "-o", cluster)
     found = load_snapshot(cluster)
     assert found.leader_load[:, found.resource("network_in")] == pytest.approx(1000.0)
+
+
+def test_without_measured_loads_only_what_needs_none_is_planned(
+    skewed: KafkaCluster, tmp_path: Path
+) -> None:
+    capacity, cluster = tmp_path / "capacity.yaml", tmp_path / "cluster.json"
+    capacity.write_text("default: {cpu: 400, network_in: 1000000, network_out: 2000000}\n")
+    with admin_client(skewed.bootstrap) as ask:
+        create_topic(ask, "silent", {0: [0]})
+    source = ["--bootstrap-server", skewed.bootstrap, "--capacity", capacity]
+    said = counterpoise("snapshot", "kafka", *source, "-o", cluster).output
+    assert load_snapshot(cluster).resources == ("disk",)
+    assert "cpu, network_in, network_out: left out" in said
+    silent = [*source, "--metrics-topic", "silent"]
+    for refused in (["load"], ["propose"], ["snapshot", "kafka", "-o", cluster]):
+        result = invoke([*refused, *silent])
+        assert result.exit_code == 2, result.output
+        assert "no complete window" in result.output
+    plan = tmp_path / "plan.json"
+    result = counterpoise("propose", *silent, "--remove-brokers", "1", "-o", plan)
+    assert "only the sizes of replicas are used" in result.output
+    assert set(load_plan(plan).columns) == {"disk", "replica_count", "leader_count"}

@@ -26,7 +26,7 @@ from balancer.execution.steering import Steering
 from balancer.planning.document import PlanDocument
 from balancer.server import Server, ServerSettings, Service, app
 from balancer.server.audit import AuditLog
-from cluster_model import Snapshot, synthetic_snapshot
+from cluster_model import Snapshot, SnapshotError, synthetic_snapshot
 
 Progressed = Callable[[Progress], None] | None
 first_application = cache(app._application)
@@ -37,7 +37,13 @@ class LiveModel(PlainCluster):
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.cluster = snapshot
+        self.measured = True
         super().__init__(lambda: self.cluster)
+
+    def snapshot(self) -> Snapshot:
+        if not self.measured:
+            raise SnapshotError("metrics of 0.0% of partitions found")
+        return super().snapshot()
 
 
 class LiveExecutor:
@@ -168,11 +174,13 @@ def served(
     host: str = "127.0.0.1",
     port: int = 0,
     run: bool = True,
+    measured: bool = True,
 ) -> Iterator[Served]:
     """A controller of a small cluster and its server, for as long as the context is open."""
     model = LiveModel(
         snapshot if snapshot is not None else synthetic_snapshot(brokers=6, partitions=60, racks=3)
     )
+    model.measured = measured
     executor = LiveExecutor(model)
     stated = {
         "execute": executes,

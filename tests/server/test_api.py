@@ -243,7 +243,7 @@ def test_every_view_answers(shared: httpx.Client, path: str) -> None:
         ("POST", "/api/v1/why-not", {"partition": "a-0", "broker": False}, 422),
         ("PATCH", "/api/v1/execution/limits", {"throttle": True}, 422),
         ("POST", "/api/v1/proposals", {"operation": {"kind": "no"}}, 202),
-        ("POST", "/api/v1/proposals", {"goals": "/etc/passwd"}, 202),
+        ("POST", "/api/v1/proposals", {"goals": "/etc/passwd"}, 400),
         ("POST", "/api/v1/proposals", {"bogus": 1}, 422),
         ("POST", "/api/v1/execution/pause", {}, 409),
     ],

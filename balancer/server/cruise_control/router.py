@@ -31,11 +31,12 @@ from balancer.server.cruise_control.planning import plan_for
 from balancer.server.cruise_control.reviews import board, decide
 from balancer.server.cruise_control.state import cruise_control_state, kafka_cluster_state
 from balancer.server.cruise_control.tasks import UserTask, UserTasks, task_list
-from balancer.server.errors import RequestError
+from balancer.server.errors import RequestError, UnknownLoadsError
 from balancer.server.models import SpeedLimits
 from balancer.server.service import Service
 from balancer.server.settings import ANONYMOUS, Role
 from cluster_model.errors import InputError
+from cluster_model.snapshot import Snapshot
 from metrics_reporter.documents import shown
 
 log = logging.getLogger("counterpoise.server")
@@ -102,10 +103,7 @@ async def endpoint(request: Request, name: str) -> Response:
         service: Service = request.app.state.service
         tasks: UserTasks = request.app.state.user_tasks
         if service.controller.view is None and name != "state":
-            # Clients look for this word and ask again.
-            raise RequestError(
-                "NotEnoughValidWindowsException: the cluster has not been read yet", 500
-            )
+            raise UnknownLoadsError("the cluster has not been read yet")
         if found.answer is not None:
             call = Call(service, actor, given, tasks)
             return await run_in_threadpool(_answered, found.answer, call, as_json, schema)
@@ -116,6 +114,9 @@ async def endpoint(request: Request, name: str) -> Response:
         planned = await run_in_threadpool(_task, request, name, given, as_json)
         task = planned.id
         return await _planned(planned, schema)
+    except UnknownLoadsError as error:
+        # Clients look for this word and ask again.
+        return failed(_due_to(request, name, f"{_NO_LOADS}: {error}"), 500)
     except RequestError as error:
         return failed(_due_to(request, name, str(error)), error.status)
     except InputError as error:
@@ -219,20 +220,34 @@ def _due_to(request: Request, name: str, sentence: str) -> str:
     return f"Error processing {request.method} request '/{name[:100]}' due to: '{sentence}'."
 
 
+def _measured(call: Call) -> Snapshot:
+    """The cluster with its loads.
+
+    Raises
+    ------
+    UnknownLoadsError
+        If they are not known.
+    """
+    view = call.service.view()
+    if view.incomplete is not None:
+        raise UnknownLoadsError(view.incomplete)
+    return view.snapshot
+
+
 def _load(call: Call) -> Answer:
     given = call.given
     for name in ("start", "end", "time"):
         if (given.text(name) or "now").lower() != "now":
             raise RequestError(f"{name}: {_PAST}")
     return broker_stats(
-        call.service.view().snapshot,
+        _measured(call),
         disks=given.flag("populate_disk_info"),
         capacity_only=given.flag("capacity_only"),
     )
 
 
 def _partition_load(call: Call) -> LongAnswer:
-    given, snapshot = call.given, call.service.view().snapshot
+    given, snapshot = call.given, _measured(call)
     if stated := given.given(("start", "end")):
         raise RequestError(f"{', '.join(stated)}: {_PAST}")
     if given.flag("max_load"):
@@ -247,6 +262,7 @@ def _partition_load(call: Call) -> LongAnswer:
     )
 
 
+_NO_LOADS = "NotEnoughValidWindowsException"
 _PAST = (
     "only the load now is served; `counterpoise history` reads loads of the past from an archive"
 )

@@ -167,7 +167,7 @@ def _executor(service: Service, tasks: Sequence[UserTask]) -> dict[str, Any]:
 
 def _anomalies(service: Service) -> dict[str, Any]:
     settings, findings = service.controller.settings, service.controller.findings
-    policy = settings.approval
+    policy, balancedness = settings.approval, service.controller.state()["balancedness"]
     healed = {
         key.removeprefix("self.healing.").removesuffix(".enabled").replace(".", "_").upper(): bool(
             service.controller.executes
@@ -191,7 +191,7 @@ def _anomalies(service: Service) -> dict[str, Any]:
             ]
             for title, kinds in _RECENT.items()
         },
-        "balancednessScore": service.controller.state()["balancedness"],
+        **({} if balancedness is None else {"balancednessScore": balancedness}),
     }
 
 

@@ -8,8 +8,10 @@ import { ago, amount, count, plural, share, times } from "./words.js";
 export const place = "now";
 export const title = () => "Now";
 
-export function wrongs(findings) {
-  if (!findings.length) return h("p", null, "Nothing is wrong.");
+export function wrongs(findings, state) {
+  if (!findings.length) {
+    return h("p", null, state.loads_unknown === null ? "Nothing is wrong." : "Nothing is wrong as far as is known.");
+  }
   return h("ul", { class: "findings" }, findings.map((f) =>
     h("li", null, badge(f.state), " ", f.sentence, h("span", { class: "soft" }, ` (${f.kind}, since ${ago(f.since)})`))));
 }
@@ -27,6 +29,7 @@ function controller(state, open) {
   const lines = [
     state.executing ? ["An execution is in progress: ", h("a", { href: "#/execution" }, "watch it"), "."] : null,
     open ? [h("a", { href: "#/proposals" }, plural(open, "proposal")), open === 1 ? " waits for approval." : " wait for approval."] : null,
+    state.loads_unknown === null ? null : `Loads are not known: ${state.loads_unknown}. Only what needs none is judged and done.`,
     state.held ? "The controller is on hold: it starts nothing until it is released." : null,
     state.acting ? null : "Another controller has the vote and acts; this one does not.",
     ...state.detectors_failing.map((text) => `Not looked for: ${text}`),
@@ -47,14 +50,14 @@ function cluster(totals, state) {
   ];
 }
 
-function unmet(goals, open) {
+function unmet(goals, unknown, open) {
   const judged = goals.filter((g) => g.left_out === null);
   const found = judged.filter((g) => !g.met);
   const hard = found.filter((g) => g.hard).length;
   const rows = found.map((g) => [
     g.goal, g.hard ? "hard" : `tier\u00a0${g.tier}`, `${count(g.unmet_cells)} of ${count(g.cells)}`,
     share(g.worst), g.where ?? ""]);
-  if (!rows.length) return h("p", null, "Every goal is met.");
+  if (!rows.length) return h("p", null, unknown ? "Every goal that needs no loads is met." : "Every goal is met.");
   return h("details", { open },
     h("summary", null, `${count(rows.length)} of ${plural(judged.length, "goal")} not met, ${count(hard)} of them hard`),
     table("Unmet goals", ["Goal", "Kind", "Not content", "Worst contentment", "Where"], rows));
@@ -65,7 +68,7 @@ export async function show(body, app) {
   const chart = h("div", { class: "chart" });
   const draw = bars(chart);
   let totals = await get("cluster"), column = null;
-  const names = Object.keys(totals.figures);
+  let names = Object.keys(totals.figures);
   const resource = select(names.map((n) => [n, n.replaceAll("_", " ")]), names[0], { onchange: () => app.attempt(load) });
   let unit = "fair_shares";
   const units = h("fieldset", { class: "units" }, h("legend", null, "Unit"), UNITS.map(([value, text]) =>
@@ -99,10 +102,15 @@ export async function show(body, app) {
     const [findings, found, goals, state, open] = await Promise.all([
       get("findings"), get("cluster"), get("goals"), get("state"), get("proposals?state=open")]);
     totals = found;
-    fill(wrong, wrongs(findings));
+    if (String(Object.keys(found.figures)) !== String(names)) {
+      // Loads have become known, or unknown.
+      names = Object.keys(found.figures);
+      fill(resource, names.map((n) => h("option", { value: n, selected: n === resource.value }, n.replaceAll("_", " "))));
+    }
+    fill(wrong, wrongs(findings, state));
     fill(clusterNow, cluster(totals, state));
     fill(controllerNow, controller(state, open.length));
-    fill(goalsNow, unmet(goals, goalsNow.querySelector("details")?.open));
+    fill(goalsNow, unmet(goals, state.loads_unknown !== null, goalsNow.querySelector("details")?.open));
     await load();
   }
 

@@ -1,0 +1,164 @@
+"""While loads are not known, no figure shows them, and nothing that needs them is done."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from server_cases import Served, planned, served
+from waiting import wait_for
+
+from balancer.problem.operations import OPERATIONS
+from balancer.server.cruise_control.router import ENDPOINTS
+from cluster_model import synthetic_snapshot
+
+BASE = "/kafkacruisecontrol"
+MEASURED = ("cpu", "network_in", "network_out")
+# How Cruise Control calls what is measured.
+FIGURES = re.compile(
+    rf'"({"|".join(MEASURED)})":|resource="({"|".join(MEASURED)})"|CpuPct|Nw(In|Out)Rate'
+    r"|balancednessScore|counterpoise_(balancedness|violations)[ {]"
+)
+WHY = "loads are not known: metrics of 0.0% of partitions found"
+
+
+@pytest.fixture(scope="module")
+def unmeasured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, httpx.Client]]:
+    """A server whose metrics topic is empty, with two partitions that break rack awareness."""
+    snapshot = synthetic_snapshot(brokers=6, partitions=60, racks=3, rack_violations=0.05, seed=2)
+    directory = tmp_path_factory.mktemp("server")
+    access = {"rates": {"changes": 1000}}
+    with (
+        served(directory, snapshot=snapshot, access=access, run=False, measured=False) as found,
+        found.client() as client,
+    ):
+        yield found, client
+
+
+def _paths(client: httpx.Client, method: str) -> list[str]:
+    described = client.get("/api/v1/openapi.json").json()["paths"]
+    values = {"broker": "1", "name": "disk"}
+    found = []
+    for path, methods in described.items():
+        named = re.findall(r"\{(\w+)\}", path)
+        if method in methods and all(name in values for name in named):
+            found.append(path.format(**values))
+    return found
+
+
+def test_no_answer_shows_what_nobody_measured(unmeasured: tuple[Served, httpx.Client]) -> None:
+    _, client = unmeasured
+    paths = [p for p in _paths(client, "get") if "events" not in p]
+    paths += ["/metrics", *(f"{BASE}/{name}" for name, e in ENDPOINTS.items() if e.method == "GET")]
+    for path in paths:
+        text = client.get(path, params={"json": "true", "sort": "disk"}).text
+        assert not FIGURES.search(text), (path, FIGURES.search(text), text[:2000])
+    state = client.get("/api/v1/state").json()
+    assert state["balancedness"] is None
+    assert state["loads_unknown"] == "metrics of 0.0% of partitions found"
+    for goal in client.get("/api/v1/goals").json():
+        needs = any(f"[{resource}]" in goal["goal"] for resource in MEASURED)
+        assert not needs or (goal["met"] is None and goal["left_out"].endswith(WHY[21:])), goal
+
+
+@pytest.mark.parametrize("way", ["proposals", "what-if"])
+@pytest.mark.parametrize("kind", sorted(OPERATIONS.built_in))
+def test_only_operations_that_need_no_loads_are_planned(
+    unmeasured: tuple[Served, httpx.Client], way: str, kind: str
+) -> None:
+    _, client = unmeasured
+    operation: dict[str, Any] = {"kind": kind}
+    if kind == "change_replication_factor":
+        operation["replication_factor"] = {".*": 2}
+    elif kind not in ("rebalance", "right_size", "fix_offline_replicas"):
+        operation["brokers"] = [1]
+    answer = client.post(f"/api/v1/{way}", json={"operation": operation})
+    if OPERATIONS.get(kind).needs_loads:
+        assert (answer.status_code, answer.json()["error"][: len(WHY)]) == (503, WHY)
+        return
+    job = planned(client, f"/api/v1/{way}", {"operation": operation})
+    assert not FIGURES.search(json.dumps(job)), job
+    if way == "proposals":
+        plan = client.get(f"/api/v1/proposals/{job['proposal']}/plan").text
+        assert not FIGURES.search(plan)
+        assert set(json.loads(plan)["columns"]) == {"disk", "replica_count", "leader_count"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("proposals", {"only": ["RackAwareness", "ResourceCapacity[cpu]"]}),
+        ("proposals", {"only": ["LeaderBytesInDistribution"]}),
+        ("proposals", {"operation": {"kind": "remove_brokers", "brokers": [1]},
+                       "only": ["ResourceCapacity[cpu]"]}),
+        ("what-if", {"hypothesis": {"scale_load": 2.0}}),
+        ("why-not", {"partition": "topic-0-0", "broker": 1}),
+    ],
+)  # fmt: skip
+def test_goals_that_read_loads_are_refused_by_name(
+    unmeasured: tuple[Served, httpx.Client], path: str, body: dict[str, Any]
+) -> None:
+    answer = unmeasured[1].post(f"/api/v1/{path}", json=body)
+    assert (answer.status_code, answer.json()["error"][: len(WHY)]) == (503, WHY)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    ["GET proposals", "GET load", "GET partition_load", "POST rebalance?dryrun=true",
+     "POST rebalance?dryrun=false", "POST add_broker?brokerid=1", "POST rightsize",
+     "POST rebalance?goals=RackAwareGoal,CpuCapacityGoal&skip_hard_goal_check=true"],
+)  # fmt: skip
+def test_cruise_controls_clients_are_told_to_ask_again(
+    unmeasured: tuple[Served, httpx.Client], request_: str
+) -> None:
+    found, client = unmeasured
+    method, _, path = request_.partition(" ")
+    answer = client.request(method, f"{BASE}/{path}")
+    assert answer.status_code == 500, answer.text
+    assert "NotEnoughValidWindowsException" in answer.text
+    assert not found.executor.executed
+
+
+def test_racks_are_put_right_and_a_broker_is_emptied(tmp_path: Path) -> None:
+    snapshot = synthetic_snapshot(
+        brokers=6, partitions=60, racks=3, rack_violations=0.05, utilization=0.3
+    )
+    with (
+        served(tmp_path, snapshot=snapshot, measured=False) as found,
+        found.client() as client,
+    ):
+        wait_for(lambda: client.get("/health/ready").status_code == 200)
+        for body in (
+            {"only": ["RackAwareness"]},
+            {"operation": {"kind": "remove_brokers", "brokers": [1]}},
+        ):
+            job = planned(client, "/api/v1/proposals", body)
+            kept = client.get(f"/api/v1/proposals/{job['proposal']}").json()
+            path = f"/api/v1/proposals/{kept['id']}"
+            client.post(f"{path}/approve", json={"digest": kept["digest"]})
+            wait_for(lambda path=path: client.get(path).json()["state"] == "executed")
+            # the next proposal is for the cluster that this one has left
+            rounds = found.controller.metrics.rounds + 2
+            wait_for(lambda rounds=rounds: found.controller.metrics.rounds >= rounds)
+        assert not (found.model.cluster.replica_broker == 0).any()
+
+
+def test_an_approved_rebalance_waits_until_loads_are_known_again(tmp_path: Path) -> None:
+    with served(tmp_path, run=False) as found, found.client() as client:
+        kept = client.get(
+            f"/api/v1/proposals/{planned(client, '/api/v1/proposals', {})['proposal']}"
+        ).json()
+        client.post(f"/api/v1/proposals/{kept['id']}/approve", json={"digest": kept["digest"]})
+        found.model.measured = False
+        found.controller.step()
+        assert found.controller.work is None
+        state = client.get(f"/api/v1/proposals/{kept['id']}").json()["state"]
+        assert (state, found.executor.executed) == ("approved", [])
+        found.model.measured = True
+        found.controller.step()
+        wait_for(lambda: len(found.executor.executed) == 1)
