@@ -374,3 +374,26 @@ def test_what_has_changed_since_is_shown_while_one_looks(browser: Tab, tmp_path:
         click(browser, "Approve")
         wait_for_text(browser, "stale")
     assert found.executor.executed == []
+
+
+def test_the_page_says_that_loads_are_not_known_and_shows_them_once_they_are(
+    browser: Tab, tmp_path: Path
+) -> None:
+    browser.events.clear()
+    with (
+        served(tmp_path, settings={"interval": 3600}, measured=False) as found,
+        found.client() as client,
+    ):
+        until_ready(client)
+        browser.open(f"{found.server.url}/")
+        text = main_text(browser)
+        assert "Loads are not known: metrics of 0.0% of partitions found" in text
+        assert "balancedness" not in text
+        resources = "[...document.querySelector('select').options].map(o => o.value)"
+        assert browser.run(resources) == ["disk", "replica_count", "leader_count"]
+        found.model.measured = True
+        client.post("/api/v1/controller/look")
+        wait_for_text(browser, "balancedness")
+        browser.wait(f"{resources}.includes('cpu')")
+        assert "Loads are not known" not in main_text(browser)
+    assert browser.problems() == []
