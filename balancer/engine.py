@@ -31,7 +31,7 @@ from balancer.problem.problem import Problem
 from balancer.problem.relaxation import nearest_feasible, relaxation_warning
 from balancer.problem.resolution import resolve, with_ids_of
 from balancer.problem.room_guards import room_guards
-from balancer.problem.tiers import with_availability
+from balancer.problem.tiers import with_availability, with_request
 from balancer.search.parameters import SearchParameters
 from balancer.strategies import (
     Config,
@@ -221,7 +221,7 @@ class Balancer:
             resolved = resolve(snapshot, operation)
         configured = applicable(self.goals, snapshot, strict=self.strict)
         goals = with_availability(resolved.type.judged_by(configured))
-        goals = [*resolved.goals(), *goals]
+        goals = with_request(resolved.goals(), goals)
         cluster = resolved.cluster
         asked = tuple(g.prepared(cluster) for g in goals)
         used, relaxed = nearest_feasible(asked, cluster, self.planning.relaxed_room)

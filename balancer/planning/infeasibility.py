@@ -14,6 +14,7 @@ from balancer.planning.figures import goal_scores
 from balancer.planning.further_actions import PlanEnd, display_name, listed
 from balancer.planning.parameters import PlanningParameters
 from balancer.planning.unreached import Unreached
+from balancer.problem.empty_brokers import EmptyBrokers
 from balancer.problem.problem import Problem
 from balancer.problem.replication_factor import ReplicationFactor
 from balancer.problem.rules import Rules
@@ -129,7 +130,7 @@ def _unproven(
         limit = limit_reached(exhausted, end.budget, end.moves)
     if goal.scope.of_partitions and rules.frozen[cells].all():
         reason, remedy = _left_alone(cells, scorer)
-    elif isinstance(goal, OnlineReplicas) and rules.lost[cells].all():
+    elif isinstance(goal, OnlineReplicas | EmptyBrokers) and rules.lost[cells].all():
         reason, remedy, proven = (*_NOTHING_LEFT, True)
     elif isinstance(goal, EligibleLeaders) and _all_cold(cells, scorer.placement, rules):
         reason, remedy = _WARMING

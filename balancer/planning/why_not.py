@@ -236,7 +236,9 @@ def end_of(snapshot: Snapshot, plan: PlanDocument) -> PlanEnd:
     resolved = resolve(snapshot, operation)
     own = {g.name: g for g in resolved.goals()}
     goals = [
-        own[stated["name"]] if stated["name"] in own else stated_goal(stated["goal"], stated)
+        own[stated["name"]].model_copy(update={"tier": stated["tier"]})
+        if stated["name"] in own
+        else stated_goal(stated["goal"], stated)
         for stated in plan.goals
     ]
     cluster, rules = resolved.cluster, resolved.rules

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from balancer.problem.empty_brokers import EmptyBrokers
 from balancer.problem.liveness import dead_brokers, lost_partitions, stranded_replicas
 from balancer.problem.operation import Operation, OperationError
 from balancer.problem.operations import OperationType, type_of
@@ -58,7 +59,8 @@ class ResolvedOperation:
         own = self.type.goals(self.factor)
         if self.adds and not any(isinstance(g, ReplicationFactor) for g in own):
             own = [ReplicationFactor.of(self.factor), *own]
-        return own
+        empty = EmptyBrokers.of(self.emptied)
+        return [empty, *own] if empty.needed(self.cluster) else own
 
 
 def resolve(snapshot: Snapshot, operation: Operation) -> ResolvedOperation:

@@ -454,6 +454,16 @@ def _online(
     return GoalDefinition("partition", "", score)
 
 
+def _empty(
+    goal: Mapping[str, Any], base: ReplicaTable, request: StatedRequest, tolerance: float
+) -> GoalDefinition:
+    def score(rows: PartitionTable) -> Floats:
+        left: Floats = 1 - rows.share(rows.of_brokers(request.emptied, 0) > 0)
+        return left
+
+    return GoalDefinition("partition", "", score)
+
+
 def _leaders(
     goal: Mapping[str, Any], base: ReplicaTable, request: StatedRequest, tolerance: float
 ) -> GoalDefinition:
@@ -741,6 +751,7 @@ _DEFINITIONS: dict[str, _Builder] = OF_SHARES | {
     "RackAwareDistribution": _even_racks,
     "BrokerSetAwareness": _broker_sets,
     "ReplicationFactor": _factor,
+    "EmptyBrokers": _empty,
     "OnlineReplicas": _online,
     "EligibleLeaders": _leaders,
     "PreferredLeader": _preferred,

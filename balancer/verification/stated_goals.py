@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from balancer.planning.document import PlanDocument
 from balancer.verification.operations import kind_of
@@ -19,6 +21,7 @@ from goals.patterns import matching
 from goals.registry import BUILT_IN, stated_goal
 
 _AVAILABILITY_GOALS = ("OnlineReplicas", "EligibleLeaders")
+_GOALS_OF_REQUESTS = ("EmptyBrokers", "ReplicationFactor")
 
 
 @dataclass(frozen=True)
@@ -51,13 +54,16 @@ class StatedGoals:
         snapshot = request.snapshot
         known, objects, foreign, hard = [], {}, [], set()
         wrong: list[tuple[str, str]] = []
+        kinds = [stated.get("goal") for stated in plan.goals]
+        empties_first = "EmptyBrokers" in kinds
         for place, stated in enumerate(plan.goals):
             kind, name = stated.get("goal"), stated.get("name")
             if not isinstance(kind, str) or not isinstance(name, str):
                 wrong.append(("goals", f"goals, entry {place}: goal and name expected"))
                 continue
-            fields: dict[str, Any] = {"hard": True, "weight": 1.0, "tier": 0}
-            if kind != "ReplicationFactor":
+            tier = int(empties_first and kind != "EmptyBrokers")
+            fields: dict[str, Any] = {"hard": True, "weight": 1.0, "tier": tier}
+            if kind not in _GOALS_OF_REQUESTS:
                 try:
                     goal = stated_goal(kind, stated)
                 except GoalError as error:
@@ -99,9 +105,26 @@ class StatedGoals:
             for name in _AVAILABILITY_GOALS
             if names.count(name) != 1
         ]
+        wrong += _first_goal_faults(kinds, snapshot, request)
         wrong += [("goals", f"goals: {n} twice") for n in {*names} if names.count(n) > 1]
         wrong += _remarks(plan, snapshot, objects)
         return StatedGoals(tuple(known), objects, tuple(foreign), frozenset(hard), tuple(wrong))
+
+
+def _first_goal_faults(
+    kinds: Sequence[Any], s: Snapshot, request: StatedRequest
+) -> Iterator[tuple[str, str]]:
+    """``EmptyBrokers`` comes first if brokers are emptied and other replicas must leave too."""
+    if not request.kind.known:
+        return
+    broker = s.replica_broker
+    mine = request.emptied[broker]
+    others = request.draining[broker] | request.forbidden(s.replica_partition, broker)
+    if s.n_disks:
+        others |= ~np.append(s.disk_alive, True)[s.replica_disk]
+    expected = bool(mine.any() and (others & ~mine).any())
+    if ("EmptyBrokers" in kinds[:1]) != expected or kinds.count("EmptyBrokers") > 1:
+        yield "goals", f"goals: EmptyBrokers {'first' if expected else 'nowhere'} expected"
 
 
 def _unknown_sets(goal: Goal, snapshot: Snapshot) -> list[str]:

@@ -31,7 +31,8 @@ class StatedRequest:
         broken = np.bincount(s.disk_broker, ~s.disk_alive, s.n_brokers)
         # a broker with only dead disks cannot hold anything either
         self.dead = (s.broker_state == BrokerState.DEAD) | ((disks > 0) & (broken == disks))
-        self.draining = self.dead | (self.named & self.kind.empties)
+        self.emptied = self.named & self.kind.empties
+        self.draining = self.dead | self.emptied
         self.eligible = ~self.draining & ~self._brokers("excluded_brokers_for_replicas")
         # a broker with only cordoned disks receives nothing either
         cordoned = np.zeros(s.n_disks, np.bool_)

@@ -265,7 +265,7 @@ def _accepted_reasons(
                 "add brokers, raise the limits, or ask for fewer replicas",
             ),
         ]
-    if found.kind == "OnlineReplicas" and lost[cells].all():
+    if found.kind in ("OnlineReplicas", "EmptyBrokers") and lost[cells].all():
         return True, [_text(*_LOST)]
     waiting, warming = {p for p, _ in request.cold}, []
     if found.kind == "EligibleLeaders" and waiting.issuperset(cells.tolist()):

@@ -88,6 +88,12 @@ CASES: dict[str, tuple[Callable[[], Snapshot], Any, dict[str, Any], Budget]] = {
     ),
     "unmet": (scarce, "cruise-control", {}, Budget(moves=3)),
     "remove": (small, FEW_GOALS, {"kind": "remove_brokers", "brokers": (2,)}, Budget(moves=3)),
+    "remove beside the dead": (
+        dead,
+        FEW_GOALS,
+        {"kind": "remove_brokers", "brokers": (2,)},
+        Budget(moves=3),
+    ),
     "demote": (small, FEW_GOALS, {"kind": "demote_brokers", "brokers": (2,)}, Budget()),
     "more replicas": (
         small,

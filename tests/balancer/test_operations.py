@@ -200,6 +200,30 @@ def test_a_removed_broker_may_be_dead_already() -> None:
     assert 2 not in {b for on in lists(plan.final_snapshot()).values() for b in on}
 
 
+@pytest.mark.parametrize(("kind", "dead"), [("remove_brokers", "broker"), ("right_size", "disk")])
+@pytest.mark.parametrize("more", [-3, 3])
+def test_a_limit_is_spent_on_the_brokers_that_are_named_before_others(
+    kind: str, dead: str, more: int
+) -> None:
+    whole = roomy(disks_per_broker=2 if dead == "disk" else 0)
+    broken = BrokerState.DEAD if dead == "broker" else BrokerState.ALIVE
+    state = np.where(np.arange(10) == 5, broken, whole.broker_state)
+    alive = ~(whole.disk_broker == 5) | (dead == "broker") | (np.arange(whole.n_disks) % 2 > 0)
+    snapshot = replace(whole, broker_state=state, disk_alive=alive)
+    held = int(np.sum(snapshot.replica_broker == 3))
+    operation = Operation(kind=kind, brokers=tuple(snapshot.broker_ids[3:4].tolist()))
+    plan = proposed(snapshot, operation, moves=held + more)
+    sources = [a.source for a in plan.actions if a.kind == "move"]
+    assert sources.count(operation.brokers[0]) == held + min(more, 0)
+    assert plan.verdict is not None
+    assert plan.verdict.fulfilled is (more >= 0)
+    document = plan.document()
+    assert check_plan(snapshot, document).ok
+    assert check_plan(
+        snapshot, document.model_copy(update={"goals": document.goals[1:]})
+    ).mismatches
+
+
 # --- demote brokers
 
 
