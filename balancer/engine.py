@@ -224,7 +224,7 @@ class Balancer:
         goals = with_request(resolved.goals(), goals)
         cluster = resolved.cluster
         asked = tuple(g.prepared(cluster) for g in goals)
-        used, relaxed = nearest_feasible(asked, cluster, self.planning.relaxed_room)
+        used, relaxed = nearest_feasible(asked, cluster, self.planning.relaxed_room, resolved.heals)
         problem = Problem(
             operation=operation,
             resolved=resolved,

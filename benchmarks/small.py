@@ -192,7 +192,8 @@ def _room_is_left(every: Enumeration, goal: Goal, used: Goal, begin: int) -> Boo
     """(M,) placements that make a hard limit on brokers no harder to keep (docs/plan.md).
 
     From brokers that are emptied, the others take what the limit allows in total. If they hold more
-    than that already, they take all if the limit used allows it, and nothing otherwise.
+    than that already, they take all if the limit used allows it, as one does that yields to
+    healing, and nothing otherwise.
     """
     every_one = np.ones(every.count, np.bool_)
     emptied = every.cluster.draining

@@ -14,7 +14,14 @@ from cluster_model.snapshot import Bools, Floats
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE, at_most
 from goals.goal import Goal, Infeasibility, Relaxation, Utilization
-from goals.infeasibility import lacks_room, needed_room, oversized, quantities, too_little_room
+from goals.infeasibility import (
+    described,
+    lacks_room,
+    needed_room,
+    oversized,
+    quantities,
+    too_little_room,
+)
 from goals.state import State, at_cells
 from goals.terms import Limit, Term
 
@@ -113,6 +120,26 @@ class Ceiling(Goal):
             return self._raised(after * (1 + room), reason) or found
         return found
 
+    def exceeded(self, cluster: Cluster) -> bool:
+        """Whether some cell that may keep its replicas is above its limit."""
+        load = cluster.placement.sums(self.scope, self.column)
+        above = load > self.limits(cluster) * (1 + TOLERANCE)
+        return bool(above[self.staying(cluster)].any())
+
+    def yielding(self, cluster: Cluster, room: float) -> Relaxation | None:
+        """The limit that has room for what is on dead brokers and disks, too.
+
+        Only a limit that is exceeded already yields to that; None if it need not.
+        """
+        needed, allowed = self.needed_room(cluster, emptied=True)
+        lacks = allowed > 0 and lacks_room(needed, allowed)
+        if not (lacks and self.exceeded(cluster)):
+            return None
+        much, little = quantities(self.column, needed, allowed)
+        reason = f"{described(self.column)}: {much} needed, {little} within limits"
+        factor = self._least_factor(cluster, emptied=True) * (1 + room)
+        return self._raised(factor, reason, healing=True)
+
     def needed_room(
         self, cluster: Cluster, factor: float = 1.0, emptied: bool = False
     ) -> tuple[float, float]:
@@ -145,7 +172,7 @@ class Ceiling(Goal):
                 low, factor = (middle, factor) if lacks else (low, middle)
         return factor
 
-    def _raised(self, factor: float, reason: str) -> Relaxation | None:
+    def _raised(self, factor: float, reason: str, healing: bool = False) -> Relaxation | None:
         """The relaxation that raises the limit by a factor; None beyond the field's range."""
         configured = getattr(self, self.limited_by)
         used = configured * factor
@@ -155,7 +182,7 @@ class Ceiling(Goal):
             type(self).model_validate(self.model_dump() | {self.limited_by: used})
         except ValidationError:
             return None
-        return Relaxation(self.limited_by, configured, used, reason)
+        return Relaxation(self.limited_by, configured, used, reason, healing)
 
 
 class ResourceCapacity(Ceiling):

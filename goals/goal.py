@@ -69,7 +69,7 @@ class Infeasibility:
 
 @dataclass(frozen=True)
 class Relaxation:
-    """A limit that can be kept, in place of one that is proven infeasible.
+    """A limit that can be kept, in place of one that is infeasible or yields to healing.
 
     Parameters
     ----------
@@ -79,12 +79,15 @@ class Relaxation:
         Its value in the configuration, and the one that can be kept.
     reason
         The proof that the configured limit cannot be kept.
+    healing
+        Whether it can be kept only while replicas stay on dead brokers or disks.
     """
 
     parameter: str
     configured: float
     used: float
     reason: str
+    healing: bool = False
 
 
 class TopicAttributeOf:

@@ -9,7 +9,7 @@ import numpy as np
 from cluster_model.columns import Column
 from cluster_model.placement import Placement
 from cluster_model.scopes import BROKER, Scope
-from cluster_model.snapshot import Bools, Floats, Ints
+from cluster_model.snapshot import Bools, BrokerState, Floats, Ints
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE
 from goals.goal import Infeasibility
@@ -110,12 +110,17 @@ def needed_room(
 
 
 def _stuck(cluster: Cluster) -> Ints:
-    """(P,) replicas on brokers to be emptied for which no other broker is left."""
-    at, n = cluster.placement.replica_broker, cluster.snapshot.n_partitions
-    p = np.flatnonzero(at >= 0) // cluster.placement.slots
-    at = at[at >= 0]
-    left = cluster.eligible.sum() - np.bincount(p[cluster.eligible[at]], minlength=n)
-    found: Ints = np.maximum(np.bincount(p[cluster.draining[at]], minlength=n) - left, 0)
+    """(P,) replicas on brokers to be emptied with no other broker left, or no copy to read from."""
+    s, placement = cluster.snapshot, cluster.placement
+    at, n = placement.replica_broker, s.n_partitions
+    every = np.flatnonzero(at >= 0)
+    p, on = every // placement.slots, at[every]
+    lives = s.broker_state[on] != BrokerState.DEAD
+    if s.n_disks:
+        lives &= np.append(s.disk_alive, True)[placement.replica_disk[every]]
+    left = cluster.eligible.sum() - np.bincount(p[cluster.eligible[on]], minlength=n)
+    left[(np.bincount(p[lives], minlength=n) == 0) & s.needs_source] = 0
+    found: Ints = np.maximum(np.bincount(p[cluster.draining[on]], minlength=n) - left, 0)
     return found
 
 

@@ -97,7 +97,7 @@ class ColumnResult(_PlanRecord):
 
 
 class RelaxedLimit(_PlanRecord):
-    """The limit that steps obey in place of one that is proven infeasible.
+    """The limit that steps obey in place of one that is infeasible or yields to healing.
 
     ``parameter`` of the goal is ``configured``; what steps help and hurt is judged with ``used``.
     """
@@ -106,6 +106,15 @@ class RelaxedLimit(_PlanRecord):
     configured: Number
     used: Number
     reason: str
+    healing: bool = False
+
+    @model_serializer(mode="wrap")
+    def _without_false(self, default: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # A plan written before `healing` existed keeps its digest.
+        found: dict[str, Any] = default(self)
+        if not self.healing:
+            found.pop("healing", None)
+        return found
 
 
 class GoalResult(_PlanRecord):

@@ -83,17 +83,19 @@ def unmet(
 
 
 def _within_used_limit(problem: Problem, goal: Goal, cells: int) -> Unmet:
-    """What is said of a limit that could be kept only because replicas were not added."""
+    """What is said of a limit that could be kept only because replicas stayed or were not added."""
     limit = problem.relaxed[goal.name][1]
     configured, used = distinct(limit.configured, limit.used)
+    why = f"no placement of all requested replicas keeps {configured}"
+    if limit.healing:
+        why = f"{configured} yields to what is on dead brokers and disks"
     return Unmet(
         goal=goal.name,
         hard=goal.hard,
         proven=False,
         reason=f"{plural(cells, goal.scope.noun)} not content: the steps of this plan keep "
-        f"{limit.parameter} {used}, because no placement of all requested replicas keeps "
-        f"{configured}",
-        remedy="rebalance after this plan",
+        f"{limit.parameter} {used}, because {why}",
+        remedy=_HEALED if limit.healing else "rebalance after this plan",
     )
 
 
@@ -156,6 +158,7 @@ def _unproven(
 
 
 NO_ORDER = "a placement meets it, but no safe order of steps to it was found"
+_HEALED = "add brokers, or raise the limit"
 _NO_SAFE_ORDER = "had no safe order and were left out"
 _UNLOCK = "allow more where the steps are blocked while the plan runs, or add brokers with room"
 _MORE = "allow more, or plan again"

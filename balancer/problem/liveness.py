@@ -35,6 +35,12 @@ def living_replicas(placement: Placement) -> Bools:
     return lives
 
 
+def offline_replicas(placement: Placement) -> Bools:
+    """(P, F) whether a slot holds a replica on a dead broker or disk."""
+    offline: Bools = (placement.brokers >= 0) & ~living_replicas(placement)
+    return offline
+
+
 def dead_brokers(s: Snapshot) -> Bools:
     """(B,) brokers that are dead, or have disks and none of them alive."""
     disks = np.bincount(s.disk_broker, minlength=s.n_brokers)

@@ -1,4 +1,4 @@
-"""Puts the nearest feasible limit in place of one that no placement keeps."""
+"""Puts the nearest feasible limit in place of one that no placement keeps, or that must yield."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Iterable
 
 from cluster_model.errors import InputError
 from goals import Cluster, Goal, GoalError, Relaxation
+from goals.capacity import Ceiling
 from metrics_reporter.plugins import fault_of
 from metrics_reporter.quantities import distinct
 
 
 def nearest_feasible(
-    goals: Iterable[Goal], cluster: Cluster, room: float
+    goals: Iterable[Goal], cluster: Cluster, room: float, heals: bool = False
 ) -> tuple[tuple[Goal, ...], dict[str, tuple[Goal, Relaxation]]]:
     """Goals with limits that can be kept; by name those whose limit was replaced, as given.
 
@@ -23,6 +24,9 @@ def nearest_feasible(
         The cluster at the start.
     room
         See :meth:`goals.Goal.relaxed`.
+    heals
+        Whether replicas leave dead brokers or disks: hard limits that are exceeded already then
+        yield to what they need.
     """
     used: list[Goal] = []
     replaced: dict[str, tuple[Goal, Relaxation]] = {}
@@ -32,6 +36,10 @@ def nearest_feasible(
             cluster.placement.locked(),
         ):
             found = goal.relaxed(cluster, room)
+            if heals and goal.hard and isinstance(goal, Ceiling):
+                wider = goal.yielding(cluster, room)
+                if wider is not None and (found is None or wider.used > found.used):
+                    found = wider
         if found is None:
             used.append(goal)
             continue
@@ -51,6 +59,11 @@ def relaxation_warning(name: str, found: Relaxation) -> str:
 steps of this plan keep 158'
     """
     configured, used = distinct(found.configured, found.used)
+    if found.healing:
+        return (
+            f"{name}: {found.parameter} {configured} is exceeded already and yields to what is on "
+            f"dead brokers and disks ({found.reason}); the steps of this plan keep {used}"
+        )
     return (
         f"{name}: no placement keeps {found.parameter} {configured} ({found.reason}); "
         f"the steps of this plan keep {used}"

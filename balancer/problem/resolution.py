@@ -7,7 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from balancer.problem.empty_brokers import EmptyBrokers
-from balancer.problem.liveness import dead_brokers, lost_partitions, stranded_replicas
+from balancer.problem.liveness import (
+    dead_brokers,
+    lost_partitions,
+    offline_replicas,
+    stranded_replicas,
+)
 from balancer.problem.operation import Operation, OperationError
 from balancer.problem.operations import OperationType, type_of
 from balancer.problem.permissions import Permissions
@@ -53,6 +58,13 @@ class ResolvedOperation:
     def adds(self) -> bool:
         """Whether partitions get more replicas than they have."""
         return bool((self.factor > self.start.snapshot.replication_factor).any())
+
+    @property
+    def heals(self) -> bool:
+        """Whether replicas on dead brokers or disks may move elsewhere."""
+        placement = self.cluster.placement
+        offline = offline_replicas(placement).ravel() & self.rules.free(placement)
+        return bool(offline.any() and self.rules.receives.any())
 
     def goals(self) -> list[Goal]:
         """Hard goals that express the request; they come before all others."""

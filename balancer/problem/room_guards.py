@@ -13,7 +13,7 @@ from cluster_model.scopes import BROKER, BrokerScope, Scope
 from cluster_model.snapshot import Bools, Ints, Snapshot
 from goals import Cluster, Goal
 from goals.capacity import Ceiling
-from goals.curves import TOLERANCE, at_least
+from goals.curves import at_least
 from goals.infeasibility import lacks_room
 from goals.state import State
 
@@ -112,7 +112,7 @@ def room_guards(
             continue
         needed, allowed = goal.needed_room(cluster)
         raised = getattr(kept, kept.limited_by) != getattr(goal, goal.limited_by)
-        if not raised and not _exceeded(goal, cluster):
+        if not raised and not goal.exceeded(cluster):
             # the limit of each broker says the same
             continue
         held = cluster.placement.sums(BROKER, goal.column)[cluster.draining].sum()
@@ -128,10 +128,3 @@ def _leaders_use_most(goal: Ceiling, cluster: Cluster) -> bool:
         return False
     lead, follow = cluster.placement.contribution(column)
     return bool((lead >= follow).all())
-
-
-def _exceeded(goal: Ceiling, cluster: Cluster) -> bool:
-    """Whether some broker that stays exceeds the limit."""
-    load = cluster.placement.sums(BROKER, goal.column)
-    limit = goal.limits(cluster)
-    return bool((load > limit * (1 + TOLERANCE))[goal.staying(cluster)].any())

@@ -36,6 +36,12 @@ def relaxation_warnings(plan: PlanDocument) -> list[str]:
     found = []
     for name, limit in used_limits(plan).items():
         configured, used = distinct(limit.configured, limit.used)
+        if limit.healing:
+            found.append(
+                f"{name}: {limit.parameter} {configured} is exceeded already and yields to what is "
+                f"on dead brokers and disks ({limit.reason}); the steps of this plan keep {used}"
+            )
+            continue
         found.append(
             f"{name}: no placement keeps {limit.parameter} {configured} ({limit.reason}); "
             f"the steps of this plan keep {used}"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from balancer.planning.document import RelaxedLimit
 from balancer.verification.goals import TOLERANCE, limits
 from balancer.verification.own_code import cluster_of
 from balancer.verification.relaxed import used_limits
@@ -16,7 +17,9 @@ from balancer.verification.replicas import ReplicaTable, contribution, sums
 from balancer.verification.report import Fault
 from balancer.verification.stated_request import StatedRequest
 from cluster_model.snapshot import Floats
+from goals import Cluster, Goal
 from goals.capacity import Ceiling
+from goals.infeasibility import lacks_room
 
 # The most by which a limit may be above the least feasible one, as a share; as much again if that
 # is enough for what is on brokers that are being emptied.
@@ -100,21 +103,57 @@ def _replaced_faults(replay: Replay) -> Iterator[Fault]:
         if own is None or replay.cut or not replay.request.kind.known:
             continue
         cluster = cluster_of(replay.base, replay.request)
-        proofs = own.prepared(cluster).infeasibilities(cluster)
-        if not proofs:
+        proof = _proof(own.prepared(cluster), limit, cluster, replay)
+        if proof is None:
             yield Fault("relaxed", f"{name}: its limit was replaced, and no proof found")
             continue
-        if replay.base is replay.start and limit.reason != proofs[0].reason:
-            yield Fault("relaxed", f"{name}: the proof is: {proofs[0].reason}")
+        if replay.base is replay.start and limit.reason != proof:
+            yield Fault("relaxed", f"{name}: the proof is: {proof}")
         if name in replay.stated.foreign:
             continue
-        least = limit.used
-        for _ in range(2 if cluster.draining.any() else 1):
-            if isinstance(goal[limit.parameter], int):
-                least = max(floor((least - 1) / (1 + _MOST_ROOM)), 1)
-            else:
-                least *= (1 - 1e-6) / (1 + _MOST_ROOM)
+        least = _least(goal, limit, bool(cluster.draining.any()))
         tighter = own.model_copy(update={limit.parameter: least}).prepared(cluster)
-        if not (limit.used > limit.configured and tighter.infeasibilities(cluster)):
+        if limit.used <= limit.configured or _feasible(tighter, limit, cluster):
             text = f"{name}: {limit.parameter} {limit.used:g} is more than the least feasible limit"
             yield Fault("relaxed", text)
+
+
+def _proof(goal: Goal, limit: RelaxedLimit, cluster: Cluster, replay: Replay) -> str | None:
+    """Why no placement keeps a goal's limit; None if there is no proof.
+
+    A limit that yields to healing is hard, exceeded at the start, and kept by no placement once
+    dead brokers and disks are empty.
+    """
+    if not limit.healing:
+        proofs = goal.infeasibilities(cluster)
+        return proofs[0].reason if proofs else None
+    found = goal.yielding(cluster, 0.0) if isinstance(goal, Ceiling) and goal.hard else None
+    return found.reason if found is not None and _heals(replay) else None
+
+
+def _least(goal: Mapping[str, Any], limit: RelaxedLimit, emptied: bool) -> float:
+    """What the limit that was used allows for in room, taken off."""
+    least = limit.used
+    # a limit that counts what is emptied may have room twice
+    for _ in range(2 if emptied and not limit.healing else 1):
+        if isinstance(goal[limit.parameter], int):
+            least = max(floor((least - 1) / (1 + _MOST_ROOM)), 1)
+        else:
+            least *= (1 - 1e-6) / (1 + _MOST_ROOM)
+    return least
+
+
+def _feasible(goal: Goal, limit: RelaxedLimit, cluster: Cluster) -> bool:
+    """Whether nothing proves that a limit cannot be kept."""
+    if limit.healing:
+        assert isinstance(goal, Ceiling)
+        return not lacks_room(*goal.needed_room(cluster, emptied=True))
+    return not goal.infeasibilities(cluster)
+
+
+def _heals(replay: Replay) -> bool:
+    """Whether replicas are on dead brokers or disks at the start, and some broker receives any."""
+    start, request = replay.start, replay.request
+    dead = request.dead[start.broker] | ~np.append(request.snapshot.disk_alive, True)[start.disk]
+    dead &= ~(replay.lost | request.untouched)[start.partition]
+    return bool(dead.any() and request.receives.any())

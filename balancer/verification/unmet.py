@@ -29,6 +29,8 @@ _FORMER = {
 }
 _NO_ORDER = "a placement meets it, but no safe order of steps to it was found"
 _UNLOCK = "allow more where the steps are blocked while the plan runs, or add brokers with room"
+_REBALANCE = "rebalance after this plan"
+_HEALED = "add brokers, or raise the limit"
 _MORE = "allow more, or plan again"
 _ACTION = r"(moving|transferring the leadership of) .+?"
 _RULES = (
@@ -273,11 +275,11 @@ def _accepted_reasons(
     looked = _looked(plan, hard, entry.remedy)
     if found.used is not None:
         configured, used = distinct(found.used.configured, found.used.used)
-        text = (
-            f"the steps of this plan keep {found.used.parameter} {used}, because no placement of "
-            f"all requested replicas keeps {configured}"
-        )
-        warming.append(_text(text, "rebalance after this plan"))
+        why, remedy = f"no placement of all requested replicas keeps {configured}", _REBALANCE
+        if found.used.healing:
+            why, remedy = f"{configured} yields to what is on dead brokers and disks", _HEALED
+        text = f"the steps of this plan keep {found.used.parameter} {used}, because {why}"
+        warming.append(_text(text, remedy))
     if limits:
         looked = [(f"{re.escape(limit)}; {why}", _MORE) for limit in limits for why, _ in looked]
     return False, warming + looked

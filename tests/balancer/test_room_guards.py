@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,34 +32,40 @@ def held(snapshot: Snapshot) -> Ints:
     return np.bincount(snapshot.replica_broker, minlength=snapshot.n_brokers)
 
 
-def settled(goals: Sequence[Goal], snapshot: Snapshot) -> Plan:
+def settled(goals: Sequence[Goal], snapshot: Snapshot, operation: Operation | None = None) -> Plan:
     """A plan that passes the checker, for whose result another plan has no action."""
-    plan = Balancer(goals, strategy=FEW_RETRIES).propose(snapshot)
+    balancer = Balancer(goals, strategy=FEW_RETRIES)
+    plan = balancer.propose(snapshot, operation)
     assert_sound(snapshot, plan)
-    again = Balancer(goals, strategy=FEW_RETRIES).propose(plan.final_snapshot())
-    assert not len(again)
+    assert not len(balancer.propose(plan.final_snapshot(), operation))
     return plan
 
 
+REMOVAL = Operation(kind="remove_brokers", brokers=(3,))
+
+
+def one_too_many(state: str) -> Snapshot:
+    """Broker 0 holds one replica too many, and broker 3 holds three, with room for one."""
+    return by_hand([(0,), (0,), (3, 0), (3, 1), (3, 1)], brokers=4, states={3: state})
+
+
 @cache
-def one_too_many() -> Plan:
-    """Broker 0 holds one replica too many, and a dead broker three, with room for one of them."""
-    snapshot = by_hand([(0,), (0,), (3, 0), (3, 1), (3, 1)], brokers=4, states={3: "dead"})
-    return settled([ReplicaCapacity(limit=2)], snapshot)
+def removed() -> Plan:
+    """The plan that removes broker 3, which is alive."""
+    return settled([ReplicaCapacity(limit=2)], one_too_many("alive"), REMOVAL)
 
 
-def test_a_dead_broker_leaves_room_for_what_exceeds_a_limit() -> None:
-    plan = one_too_many()
-    assert held(plan.final_snapshot()).tolist() == [2, 2, 2, 2]
+def test_a_removed_broker_leaves_room_for_what_exceeds_a_limit() -> None:
+    plan = removed()
+    assert held(plan.final_snapshot()).tolist() == [3, 2, 1, 2]
     assert not plan.warnings
-    (unmet,) = plan.unmet
-    assert unmet.goal == "OnlineReplicas"
-    assert "4 by the total room within ReplicaCapacity" in unmet.reason
+    reasons = {unmet.goal: unmet.reason for unmet in plan.unmet}
+    assert "by the total room within ReplicaCapacity" in reasons["OnlineReplicas"]
 
 
 def test_the_checker_finds_room_that_is_used_up() -> None:
-    kept = one_too_many()
-    emptied = Balancer([OnlineReplicas()]).propose(kept.snapshot).document().actions
+    kept = removed()
+    emptied = Balancer([OnlineReplicas()]).propose(kept.snapshot, REMOVAL).document().actions
     report = check_plan(kept.snapshot, kept.document().model_copy(update={"actions": emptied}))
     assert "ReplicaCapacity: no placement keeps its limit any more after the last step" in [
         fault.text for fault in report.mismatches
@@ -66,9 +73,50 @@ def test_the_checker_finds_room_that_is_used_up() -> None:
 
 
 def test_a_plan_that_was_read_says_so_too() -> None:
-    plan = one_too_many()
+    plan = removed()
     names = [goal.name for goal in end_of(plan.snapshot, plan.document()).scorer.goals]
     assert "TotalRoom[ReplicaCapacity]" in names
+
+
+@pytest.mark.parametrize("kind", ["rebalance", "fix_offline_replicas"])
+def test_a_limit_that_is_exceeded_already_yields_to_healing(kind: str) -> None:
+    snapshot = one_too_many("dead")
+    plan = settled([ReplicaCapacity(limit=2)], snapshot, Operation(kind=kind))
+    assert held(plan.final_snapshot()).tolist() == [3, 3, 2, 0]
+    assert plan.warnings == (
+        "ReplicaCapacity: limit 2 is exceeded already and yields to what is on dead brokers and "
+        "disks (replicas: 8 needed, 6 within limits); the steps of this plan keep 3",
+    )
+    (unmet,) = plan.unmet
+    assert unmet.reason.endswith("because 2 yields to what is on dead brokers and disks")
+
+
+def test_a_limit_that_is_not_exceeded_does_not_yield_to_healing() -> None:
+    full = by_hand([(0,), (0,), (3, 1), (3, 1)], brokers=4, states={2: "dead", 3: "dead"})
+    plan = settled([ReplicaCapacity(limit=2)], full)
+    assert held(plan.final_snapshot()).tolist() == [2, 2, 0, 2]
+    assert not plan.warnings
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"used": 5}, "more than the least feasible limit"),
+        ({"reason": "none"}, "the proof is: replicas: 8 needed"),
+        ({"healing": False}, "no proof found"),
+    ],
+)
+def test_the_checker_rejects_a_limit_that_need_not_yield(
+    change: dict[str, Any], fault: str
+) -> None:
+    snapshot = one_too_many("dead")
+    document = Balancer([ReplicaCapacity(limit=2)]).propose(snapshot).document()
+    results = [
+        g.model_copy(update={"relaxed": g.relaxed and g.relaxed.model_copy(update=change)})
+        for g in document.goal_results
+    ]
+    forged = document.model_copy(update={"goal_results": tuple(results), "digest": None})
+    assert any(fault in f.text for f in check_plan(snapshot, forged).mismatches)
 
 
 def crowded(seed: int) -> tuple[Snapshot, int]:
@@ -84,7 +132,7 @@ def crowded(seed: int) -> tuple[Snapshot, int]:
     "seed",
     [2, 7, *long(0, 1, 3, 4, 5, 6, 8, 9, 10, 11)],
 )
-def test_a_limit_that_can_be_kept_at_the_start_can_be_kept_at_the_end(seed: int) -> None:
+def test_a_limit_that_is_kept_at_the_start_is_kept_at_the_end_and_others_yield(seed: int) -> None:
     snapshot, limit = crowded(seed)
     goals = [
         ReplicaCapacity(limit=limit, tier=0),
@@ -95,9 +143,11 @@ def test_a_limit_that_can_be_kept_at_the_start_can_be_kept_at_the_end(seed: int)
     before, after = held(snapshot)[:-1], held(plan.final_snapshot())[:-1]
     room = limit * len(before)
     relaxed = [g.relaxed.used for g in plan.goal_results if g.relaxed is not None]
-    if before.sum() <= room:
+    if (before <= limit).all():
         assert not relaxed
         assert after.sum() <= room
+    else:
+        assert not held(plan.final_snapshot())[-1]
     assert (after <= np.maximum(before, max(relaxed, default=limit))).all()
 
 
@@ -107,14 +157,12 @@ def use(snapshot: Snapshot) -> Floats:
     return np.bincount(snapshot.replica_broker, load, snapshot.n_brokers).astype(np.float64)
 
 
-@pytest.mark.parametrize("state", ["dead", "alive"])
-def test_emptying_a_broker_does_not_raise_others_that_exceed_a_limit_already(state: str) -> None:
+def test_removing_a_broker_does_not_raise_others_that_exceed_a_limit_already() -> None:
     # brokers 0 to 2 carry 80, 80 and 81 of 100; each replica of broker 3 has a copy on broker 2
     on = [(0,)] * 40 + [(1,)] * 40 + [(2, 3)] * 40 + [(2,)]
-    snapshot = by_hand(on, brokers=4, load=[2.0] * 120 + [1.0], capacity=100.0, states={3: state})
-    operation = Operation() if state == "dead" else Operation(kind="remove_brokers", brokers=(3,))
+    snapshot = by_hand(on, brokers=4, load=[2.0] * 120 + [1.0], capacity=100.0)
     for _ in range(3):
-        plan = Balancer([ResourceCapacity(resource="disk")]).propose(snapshot, operation)
+        plan = Balancer([ResourceCapacity(resource="disk")]).propose(snapshot, REMOVAL)
         assert_sound(snapshot, plan)
         snapshot = plan.final_snapshot()
     assert use(snapshot)[:3].sum() == 241
@@ -165,9 +213,8 @@ def test_leaders_leave_room_for_what_exceeds_a_limit_of_leaders() -> None:
     # broker 0 leads three, one too many; brokers 1 and 2 have room for one together
     on = [(0,), (0,), (0,), (1,), (1,), (2,), (3,), (3,)]
     snapshot, goals = sent(on, "alive", 2.0)
-    operation = Operation(kind="remove_brokers", brokers=(3,))
     for _ in range(2):
-        plan = Balancer(goals, strategy=FEW_RETRIES).propose(snapshot, operation)
+        plan = Balancer(goals, strategy=FEW_RETRIES).propose(snapshot, REMOVAL)
         assert_sound(snapshot, plan)
         assert not plan.warnings
         snapshot = plan.final_snapshot()
@@ -182,10 +229,9 @@ def test_leadership_alone_leaves_room_too() -> None:
     # the same, with a follower of both partitions of broker 3 on broker 2
     on = [(0,), (0,), (0,), (1,), (1,), (2,), (3, 2), (3, 2)]
     snapshot, goals = sent(on, "alive", 2.0)
-    operation = Operation(kind="remove_brokers", brokers=(3,))
-    plan = Balancer(goals, strategy=FEW_RETRIES).propose(snapshot, operation)
+    plan = Balancer(goals, strategy=FEW_RETRIES).propose(snapshot, REMOVAL)
     assert_sound(snapshot, plan)
-    again = Balancer(goals, strategy=FEW_RETRIES).propose(plan.final_snapshot(), operation)
+    again = Balancer(goals, strategy=FEW_RETRIES).propose(plan.final_snapshot(), REMOVAL)
     assert not plan.warnings
     assert not again.warnings
     assert sum(sends(plan.final_snapshot())[:3]) == 6

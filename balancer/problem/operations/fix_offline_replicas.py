@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from balancer.problem.liveness import living_replicas
+from balancer.problem.liveness import living_replicas, offline_replicas
 from balancer.problem.operations.operation_type import OperationType
 from balancer.problem.permissions import Permissions
 from balancer.problem.verdict import Verdict
@@ -41,8 +41,7 @@ class FixOfflineReplicas(OperationType):
 
     def verdict(self, before: Cluster, ended: Placement, named: Bools) -> Verdict:
         """Fulfilled if every replica is on a living broker and disk."""
-        lives = living_replicas(ended)
-        offline = (ended.brokers >= 0) & ~lives
+        lives, offline = living_replicas(ended), offline_replicas(ended)
         if not offline.any():
             text = "every replica is on a living broker and disk"
             return Verdict(fulfilled=True, remaining=0, sentence=text)
