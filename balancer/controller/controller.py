@@ -15,7 +15,7 @@ from balancer.approval.changes import changes_since
 from balancer.approval.store import ProposalStore
 from balancer.controller.balance import even_sentence
 from balancer.controller.cooldown import Cooldown, stale_sentence
-from balancer.controller.cost_benefit import gain, gain_record, insufficient_gain
+from balancer.controller.cost_benefit import gain, gain_record, insufficient_gain, worsens
 from balancer.controller.decision import (
     Decision,
     DecisionKind,
@@ -657,6 +657,11 @@ class Controller:
                         if names
                         else plan
                     )
+                remark = ""
+                # A rebalance has to be worth its cost, whichever detector asks for it.
+                judged = finding.kind == "goal_violations" or type_of(operation).needs_loads
+                if judged and plan.summary.exhausted != "stopped":
+                    plan, remark = proposals.no_worse(view, finding, snapshot, operation, cap, plan)
                 known(operation=operation.kind, actions=len(plan))
         except Exception as error:
             # A finding without a possible plan must not keep the others from being handled.
@@ -694,13 +699,12 @@ class Controller:
                 )
                 why += f" ({left} moved recently)"
             cooldown.tried(covered, now, f"the plan was empty, {why}", helped=False)
-            why = f"{finding.sentence}; the plan is empty: {why}"
+            why = f"{finding.sentence}; the plan is empty: {why}{remark}"
             return _Note("nothing_helps", finding, why, figures, facts)
-        # A rebalance has to be worth its cost, whichever detector asks for it.
-        if finding.kind == "goal_violations" or type_of(operation).needs_loads:
+        if judged:
             found = gain(plan)
             poor = insufficient_gain(found, self.settings.goal_violations, unit)
-            if poor is not None and cut:
+            if poor is not None and cut and not worsens(plan):
                 # The part within the cap may gain little; what counts is the complete plan.
                 whole = proposals.propose(view, finding, snapshot, operation, None)
                 if whole.summary.exhausted == "stopped":
@@ -710,9 +714,9 @@ class Controller:
             facts |= gain_record(found)
             if poor is not None:
                 cooldown.tried(covered, now, f"a plan was not worth it, {poor}")
-                why = f"{finding.sentence}; a plan is not worth it: {poor}"
+                why = f"{finding.sentence}; a plan is not worth it: {poor}{remark}"
                 return _Note("insufficient_gain", finding, why, figures, facts)
-        reported = plan_sentence(plan) + last_resort + without_loads(view, plan)
+        reported = plan_sentence(plan) + last_resort + without_loads(view, plan) + remark
         if too_large:
             reported += f"; without {too_large}"
         if cut:

@@ -12,6 +12,9 @@ from balancer.problem.movement_cost import copy_cost
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Snapshot
 
+# Two ways to add up the weights of the same goals differ by less.
+_ROUNDING = 1e-6
+
 
 def cluster_cost(snapshot: Snapshot) -> float:
     """The cost of copying every replica once, in the unit of plans.
@@ -50,6 +53,11 @@ def gain(plan: Plan) -> dict[str, float]:
     }
 
 
+def worsens(plan: Plan) -> bool:
+    """Whether the goals that are met after a plan count for less than those that were before."""
+    return plan.summary.balancedness_after < plan.summary.balancedness_before - _ROUNDING
+
+
 def insufficient_gain(found: dict[str, float], settings: GoalViolations, unit: str) -> str | None:
     """Why the gain isn't worth its cost, which is in a unit; None if it is.
 
@@ -61,7 +69,11 @@ def insufficient_gain(found: dict[str, float], settings: GoalViolations, unit: s
     """
     best = max(found["balancedness"], found["worst_ratio"])
     needed = max(settings.min_gain, settings.min_gain_per_share * found["cost"])
-    if found["hard"] > 0 or best >= needed:
+    if found["hard"] > 0:
+        return None
+    if found["balancedness"] < -_ROUNDING:
+        return f"it lowers balancedness by {-100 * found['balancedness']:.2g}"
+    if best >= needed:
         return None
     return (
         f"it gains {best:.2g} (balancedness or worst load), at least {needed:.2g} expected for "

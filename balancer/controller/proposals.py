@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from copy import copy
 from dataclasses import replace
 from threading import Event
 
 import numpy as np
 
-from balancer.controller.cost_benefit import cluster_cost
+from balancer.controller.cost_benefit import cluster_cost, gain, worsens
 from balancer.controller.detectors import HEALING, Detectors
 from balancer.controller.finding import Finding, View, listed
 from balancer.controller.observation import sentence
@@ -73,9 +73,17 @@ class Proposals:
         snapshot: Snapshot,
         operation: Operation,
         cap: float | None,
+        kept: Collection[str] = (),
     ) -> Plan:
-        """A plan within the limits of the balancer, the settings and the cap."""
+        """A plan within the limits of the balancer, the settings and the cap.
+
+        Goals whose names are in `kept` are hard, if they are not yet.
+        """
         balancer = copy(self._balancer)
+        if kept:
+            balancer.goals = [
+                g.model_copy(update={"hard": True}) if g.name in kept else g for g in balancer.goals
+            ]
         limits = balancer.budget.within(self._settings().budget)
         balancer.budget = _countable(limits.within(Budget(cost=cap)), view, snapshot)
         if not type_of(operation).needs_loads and not is_universal(balancer.strategy):
@@ -123,6 +131,30 @@ class Proposals:
             f"; {listed(drained, 'broker')}, to be empty, may receive replicas, because no other "
             "broker can"
         )
+
+    def no_worse(
+        self,
+        view: View,
+        finding: Finding,
+        snapshot: Snapshot,
+        operation: Operation,
+        cap: float | None,
+        plan: Plan,
+    ) -> tuple[Plan, str]:
+        """A plan for measured loads that does not lower balancedness, if it can; and a remark.
+
+        If the plan lowers it, the goals that are met at the start are hard in another one. Only
+        hard goals that this one mends less are worth what the first plan gives up.
+        """
+        if not worsens(plan):
+            return plan, ""
+        met = frozenset(r.goal for r in plan.goal_results if r.met_before)
+        other = self.propose(view, finding, snapshot, operation, cap, met)
+        s = plan.summary
+        fall = f"lowers balancedness from {s.balancedness_before:.1f} to {s.balancedness_after:.1f}"
+        if other.summary.exhausted != "stopped" and gain(plan)["hard"] > gain(other)["hard"]:
+            return plan, f"; it {fall}, because hard goals come first"
+        return other, f"; goals that are met are kept, because a plan that gives them up {fall}"
 
     def without_cooling(
         self,

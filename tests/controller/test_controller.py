@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from balancer_cases import QUICK, by_hand, long
 from controller_cases import START, Applies, Ended, Progressed, Stage, Still, even, heavier, skewed
 
+from balancer import Balancer, Budget
 from balancer.controller import Controller, Decision, Redactor, in_thread
 from balancer.controller.cooldown import Cooldown
-from cluster_model import BrokerState
+from balancer.controller.cost_benefit import cluster_cost, worsens
+from cluster_model import BrokerState, Snapshot
 from cluster_model.trust import Distrust, Doubt, frozen_partitions
 
 
@@ -99,6 +102,60 @@ def test_a_plan_that_gains_too_little_is_dropped_with_its_figures() -> None:
     assert decision.facts["gain_worst_ratio"] > 0
     assert decision.plan is not None
     assert stage.rounds(2) == ["cooling", "cooling"]
+
+
+TIGHT: dict[str, Any] = {
+    "goals": [
+        {"goal": "RackAwareness", "tier": 0},
+        {"goal": "UsageDistribution", "resource": "network_out", "tier": 1, "threshold": 1.02},
+        {"goal": "UsageDistribution", "resource": "cpu", "tier": 2},
+        {"goal": "ReplicaDistribution", "tier": 3},
+    ]
+}
+
+
+def in_kilobytes(snapshot: Snapshot) -> Snapshot:
+    """The snapshot with bytes of what a third of the brokers lead stated in kB."""
+    leads = snapshot.replica_broker[snapshot.replica_is_leader]
+    factor = np.where(leads % 3 == 0, 1e-3, 1.0)[:, None].repeat(len(snapshot.resources), 1)
+    factor[:, snapshot.resource("cpu")] = 1
+    leader, follower = snapshot.leader_load * factor, snapshot.follower_load * factor
+    return replace(snapshot, leader_load=leader, follower_load=follower)
+
+
+@pytest.mark.parametrize("seed", [1, *long(*range(2, 14))])
+def test_no_plan_for_violated_goals_gives_up_more_than_it_meets(seed: int) -> None:
+    balancer = Balancer(TIGHT, strategy=QUICK)
+    wrong = in_kilobytes(
+        balancer.propose(skewed(seed=seed, partitions=40, topics=4)).final_snapshot()
+    )
+    limit = Budget(cost=0.1 * cluster_cost(wrong))
+    first = Balancer(TIGHT, strategy=QUICK, budget=limit).propose(wrong)
+    stage = Stage(wrong, {"max_share_per_cycle": 0.1}, goals=TIGHT)
+    stage.rounds(3)
+    before = first.summary.balancedness_before
+    for plan in stage.executor.plans:
+        ended = balancer.propose(plan.final_snapshot()).summary.balancedness_before
+        assert ended >= before - 1e-6
+        before = ended
+    told = [d.reason for d in stage.controller.decisions]
+    said = any("because a plan that gives them up lowers balancedness from" in x for x in told)
+    assert said or not worsens(first)
+
+
+def test_what_hard_goals_need_is_moved_and_what_it_gives_up_is_said() -> None:
+    # one copy a cycle, and two are needed: until then, both goals are not met
+    on = [(0, 1), (0, 1), (2,), (2,), (3,), (3,)]
+    snapshot = by_hand(on, brokers=4, racks=[0, 0, 1, 1], load=[1.0] * 6)
+    usage = {"goal": "UsageDistribution", "resource": "disk", "threshold": 1.01}
+    goals = {"goals": ["RackAwareness", usage]}
+    stage = Stage(snapshot, {"max_share_per_cycle": 0.13}, goals=goals)
+    stage.rounds(1)
+    (plan,) = stage.executor.plans
+    assert worsens(plan)
+    started = stage.controller.decisions[0].reason
+    assert "it lowers balancedness from " in started
+    assert "because hard goals come first" in started
 
 
 def test_what_was_moved_stays_for_a_while() -> None:
