@@ -191,18 +191,21 @@ def oversized(
     if not len(over):
         return []
     over = over[np.argsort(-size[over], kind="stable")]
-    much, little = quantities(column, float(size[over[0]]), largest)
-    return [
-        Infeasibility(
-            reason=(
-                f"{named(cluster, over)}: {described(column)} of a single replica is "
-                f"{much}, more than the largest limit, {little}"
-            ),
-            remedy="split the topic into more partitions, or use larger brokers"
-            if largest > 0
-            else "use brokers that have this capacity",
-        )
-    ]
+    return [too_large(named(cluster, over), column, float(size[over[0]]), largest)]
+
+
+def too_large(names: str, column: Column | str, size: float, largest: float) -> Infeasibility:
+    """The proof that a replica of some partitions, by name, is larger than the largest limit."""
+    much, little = quantities(column, size, largest)
+    return Infeasibility(
+        reason=(
+            f"{names}: {described(column)} of a single replica is "
+            f"{much}, more than the largest limit, {little}"
+        ),
+        remedy="split the topic into more partitions, or use larger brokers"
+        if largest > 0
+        else "use brokers that have this capacity",
+    )
 
 
 def _cells(placement: Placement, scope: Scope) -> tuple[Ints, Ints, Ints]:

@@ -24,6 +24,7 @@ from balancer.problem.deadline import NEVER, Deadline
 from balancer.problem.movement_cost import cost_unit
 from balancer.problem.problem import Problem
 from balancer.problem.rules import Rules
+from balancer.problem.verdict import Verdict
 from balancer.search.scorer import Scorer, improves
 from balancer.search.spending import moves_bind
 from balancer.strategies.strategy import ProgressCallback, Proposal
@@ -31,6 +32,7 @@ from cluster_model.placement import Placement
 from cluster_model.snapshot import Ints
 from cluster_model.traffic import connected
 from goals import Cluster, Goal, pairs_of
+from metrics_reporter.quantities import plural
 
 
 def assemble(
@@ -194,11 +196,27 @@ def assemble(
         unreached={} if beyond is None else beyond.difference(ended),
         rows=rows,
         demoted=tuple(start.snapshot.broker_ids[rows.demoted & ~rules.draining].tolist()),
-        verdict=kind.verdict(initial.cluster, ended, problem.resolved.named),
+        verdict=_verdict(problem, initial.cluster, ended),
         allocation=proposal.allocation(ended),
         trial=remedy,
         relief=relief_points(problem, shown, results, initial, rows, steps.batch[: len(rows.kind)]),
     )
+
+
+def _verdict(problem: Problem, before: Cluster, ended: Placement) -> Verdict | None:
+    """Whether the operation is fulfilled: not if partitions lack replicas that it should add."""
+    resolved, rules = problem.resolved, problem.rules
+    found = resolved.type.verdict(before, ended, resolved.named)
+    if not resolved.type.moves_replicas or resolved.type.changes_replication_factor:
+        return found
+    lacking = (ended.brokers >= 0).sum(axis=1) < resolved.factor
+    count = int((lacking & ~(rules.lost | rules.frozen)).sum())
+    if not count:
+        return found
+    text = plural(count, "partition has", "partitions have") + " fewer replicas than asked for"
+    if found is not None:
+        text, count = f"{found.sentence}; {text}", count + found.remaining
+    return Verdict(fulfilled=False, remaining=count, sentence=text)
 
 
 def _improving(

@@ -21,10 +21,13 @@ from balancer.problem.rules import Rules
 from balancer.search.scorer import Scorer
 from balancer.search.transition import Transition
 from cluster_model.placement import MOVE, Batch, Placement
+from cluster_model.scopes import BROKER
 from cluster_model.snapshot import Bools, Floats, Ints
 from goals import Cluster, EligibleLeaders, Goal, Infeasibility, OnlineReplicas
+from goals.capacity import Ceiling
+from goals.curves import TOLERANCE
 from goals.goal import proofs_of
-from goals.infeasibility import named
+from goals.infeasibility import named, too_large
 from metrics_reporter.quantities import distinct, plural
 
 
@@ -66,6 +69,8 @@ def unmet(
     for i, goal in enumerate(goals):
         if (scores[i] < 1).any():
             proofs[i] = proofs_of(goal, origin)
+            if isinstance(goal, ReplicationFactor):
+                proofs[i] += _too_large(problem, end, np.flatnonzero(scores[i] < 1))
     impossible = [i for i, found in proofs.items() if found]
     share = parameters.sampled_actions // max(1, len(proofs) - len(impossible))
     parameters = parameters.model_copy(update={"sampled_actions": max(1, share)})
@@ -97,6 +102,34 @@ def _within_used_limit(problem: Problem, goal: Goal, cells: int) -> Unmet:
         f"{limit.parameter} {used}, because {why}",
         remedy=_HEALED if limit.healing else "rebalance after this plan",
     )
+
+
+def _too_large(problem: Problem, end: PlanEnd, cells: Ints) -> list[Infeasibility]:
+    """The proof, if any, that a replica to add is larger than what any broker may hold."""
+    rules, cluster = end.rules, end.scorer.cluster
+    cells = cells[~(rules.lost | rules.frozen)[cells]]
+    have = (end.scorer.placement.brokers >= 0).sum(1)[cells]
+    lacking = have < problem.resolved.factor[cells]
+    cells, first = cells[lacking], (have == 0)[lacking]
+    topics, row = np.unique(cluster.snapshot.partition_topic[cells], return_inverse=True)
+    takes = np.tile(rules.receives, (len(topics), 1))
+    if rules.permitted is not None:
+        takes &= rules.permitted[topics]
+    for goal in end.scorer.goals:
+        if not (goal.hard and isinstance(goal, Ceiling) and goal.scope == BROKER):
+            continue
+        lead, follow = end.scorer.placement.contribution(goal.column)
+        size = np.where(first, lead[cells], follow[cells])
+        # a broker above its limit may be filled again up to what it held at the start
+        most = np.maximum(goal.prepared_limit, problem.start.sums(BROKER, goal.column))
+        largest = np.where(takes, most, 0.0).max(1, initial=0.0)[row]
+        over = np.flatnonzero(size > largest * (1 + TOLERANCE))
+        if len(over):
+            over = over[np.argsort(-size[over], kind="stable")]
+            top = over[0]
+            names = named(cluster, cells[over])
+            return [too_large(names, goal.column, float(size[top]), float(largest[top]))]
+    return []
 
 
 def _proven(goal: Goal, proof: Infeasibility) -> Unmet:

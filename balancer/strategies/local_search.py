@@ -23,6 +23,7 @@ from balancer.search.exploration import (
 )
 from balancer.search.improvement import Ended, improve
 from balancer.search.local_search import Search
+from balancer.search.packing import fit
 from balancer.search.parameters import SearchParameters
 from balancer.search.scorer import Scorer
 from balancer.search.spending import Spending
@@ -57,6 +58,8 @@ class LocalSearch(SearchParameters):
         sorts &= problem.rules.cold is None and self._small(scorer)
         if sorts:
             sort_slots(scorer, problem.rules)
+        if grows or problem.resolved.adds:
+            fit(scorer, problem.rules, problem.start)
         begin = scorer.mark()
 
         # Goals that the search does not change, and without those unmet because of their limit.

@@ -20,6 +20,7 @@ from balancer.verification.relaxed import used_limits
 from balancer.verification.replay import Replay
 from balancer.verification.replicas import GROUP, ReplicaTable
 from balancer.verification.report import Fault
+from balancer.verification.too_large import too_large_proofs
 from balancer.verification.unmet import UnmetGoal, remedy_faults, unmet_faults
 from balancer.verification.unreached import unreached_table
 from cluster_model.snapshot import Floats
@@ -116,6 +117,8 @@ def _unmet_goal(replay: Replay, unreached: ReplicaTable | None, name: str) -> Un
     if own is not None and not replay.cut_short:
         origin = cluster_of(replay.base, replay.request)
         proofs = own.prepared(origin).infeasibilities(origin)
+    if name == "ReplicationFactor":
+        proofs = too_large_proofs(replay)
     used, elsewhere = used_limits(replay.plan).get(name), bool(unreached is not None)
     if unreached is not None and (there := goal_scores(replay, goal, unreached, (_LAX,))):
         elsewhere = bool((there[0] >= 1).all())

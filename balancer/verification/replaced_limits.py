@@ -51,7 +51,7 @@ def _room_faults(replay: Replay) -> Iterator[Fault]:
             continue
         if (limit := used.get(name)) is not None:
             goal = {**goal, limit.parameter: limit.used}
-        scope, column, most = _limits(goal, request)
+        scope, column, most = stated_limits(goal, request)
         if scope != "broker":
             continue
         lead, follow = contribution(request.snapshot, column)
@@ -65,7 +65,7 @@ def _room_faults(replay: Replay) -> Iterator[Fault]:
             yield Fault("relaxed", text)
 
 
-def _limits(goal: Mapping[str, Any], request: StatedRequest) -> tuple[str, str, Floats]:
+def stated_limits(goal: Mapping[str, Any], request: StatedRequest) -> tuple[str, str, Floats]:
     """Scope, column and (cells,) limits of a ceiling; a scope without a name if it is unknown."""
     if goal["goal"] == "TransientCapacity":
         most = request.capacity(goal["resource"]) * goal["limit"]

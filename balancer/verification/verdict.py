@@ -32,6 +32,21 @@ def verdict_faults(replay: Replay) -> Iterator[Fault]:
 
 def _remaining(replay: Replay) -> int | None:
     """How much of the operation is left to do; None if there is nothing to fulfil."""
+    left, lacking = _of_operation(replay), _lacking(replay)
+    return (left or 0) + lacking if lacking or left is not None else None
+
+
+def _lacking(replay: Replay) -> int:
+    """Partitions without replicas that the operation should add."""
+    request = replay.request
+    if request.kind.moves in ("none", "changed"):
+        return 0
+    lacking = replay.now.factor < request.factor
+    return int((lacking & ~(replay.lost | request.untouched)).sum())
+
+
+def _of_operation(replay: Replay) -> int | None:
+    """How much of what the operation itself is about is left to do."""
     s, request, kind = replay.snapshot, replay.request, replay.request.kind
     table = replay.now
     if kind.empties:

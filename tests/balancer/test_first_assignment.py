@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from balancer_cases import OPERATIONS, QUICK, assert_sound, examples, small
+from balancer_cases import OPERATIONS, QUICK, assert_sound, examples, long, small
 from command_line import invoke
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,8 +27,10 @@ from cluster_model import (
     build_snapshot,
     load_snapshot,
     save_snapshot,
+    synthetic_snapshot,
 )
 from cluster_model.build import to_document
+from goals import Goal, ResourceCapacity
 
 
 def unassigned(s: Snapshot, without: Any, **changes: Any) -> Snapshot:
@@ -148,6 +150,71 @@ def test_no_room_is_said() -> None:
     (unmet,) = [u for u in plan.unmet if u.goal == "ReplicationFactor"]
     assert "none of the 6 brokers that may receive replicas can take one more" in unmet.reason
     assert_sound(s, plan)
+
+
+def pods(seed: int, resources: int, fill: float) -> tuple[Snapshot, list[Goal]]:
+    """Ten equal brokers and 130 units of very different sizes without a place; hard capacities."""
+    rng = np.random.default_rng([seed, resources])
+    size = rng.choice([0.25, 0.5, 1, 2, 4], (130, resources), p=[0.3, 0.3, 0.2, 0.15, 0.05])
+    load = size * rng.uniform(0.8, 1.2, size.shape)
+    names = ("cpu", "memory")[:resources]
+    s = synthetic_snapshot(brokers=10, partitions=130, replication_factor=1, topics=1)
+    room = np.tile(load.sum(0) / 10 / fill, (10, 1))
+    s = replace(s, resources=names, capacity=room, leader_load=load, follower_load=load.copy())
+    goals: list[Goal] = [ResourceCapacity(resource=name, threshold=1.0) for name in names]
+    return unassigned(s, np.ones(130)), goals
+
+
+def best_fit_decreasing(s: Snapshot) -> int:
+    """How many units the textbook's heuristic places."""
+    left, placed, size = s.capacity.copy(), 0, s.leader_load
+    for unit in np.argsort(-(size / s.capacity[0]).max(1), kind="stable").tolist():
+        fits = np.flatnonzero((left >= size[unit]).all(1))
+        if len(fits):
+            left[fits[np.argmin((left[fits] / s.capacity[0]).sum(1))]] -= size[unit]
+            placed += 1
+    return placed
+
+
+@pytest.mark.parametrize("seed", [1, 2, *long(*range(3, 20))])
+@pytest.mark.parametrize(("resources", "fill"), [(1, 0.98), (2, 0.92)])
+def test_as_many_units_are_placed_as_the_best_fit_places(
+    seed: int, resources: int, fill: float
+) -> None:
+    s, goals = pods(seed, resources, fill)
+    plan = Balancer(goals, strategy=QUICK).propose(s)
+    assert plan.final_snapshot().n_replicas >= best_fit_decreasing(s)
+    assert_sound(s, plan)
+
+
+@pytest.mark.parametrize(
+    ("operation", "says"),
+    [
+        ({}, ""),
+        ({"kind": "fix_offline_replicas"}, "every replica is on a living broker and disk; "),
+        ({"kind": "remove_brokers", "brokers": (3,)}, "broker 3 is empty; "),
+    ],
+)
+def test_what_is_larger_than_any_broker_is_proven_to_have_no_place(
+    operation: dict[str, Any], says: str
+) -> None:
+    s, goals = pods(0, 1, 0.7)
+    load = s.leader_load.copy()
+    load[[7, 9]] = s.capacity[0] * [[1.5], [1.2]]
+    s = replace(s, leader_load=load, follower_load=load.copy())
+    plan = Balancer(goals, strategy=QUICK).propose(s, Operation(**operation))
+    assert plan.verdict is not None
+    assert not plan.verdict.fulfilled
+    assert plan.verdict.remaining == 2
+    assert plan.verdict.sentence == f"{says}2 partitions have fewer replicas than asked for"
+    (unmet,) = [u for u in plan.unmet if u.goal == "ReplicationFactor"]
+    assert unmet.proven
+    assert unmet.reason.startswith("topic-0-7 and 1 more: load (cpu) of a single replica is ")
+    assert_sound(s, plan)
+    document = plan.document()
+    forged = tuple(u.model_copy(update={"proven": False}) for u in document.unmet)
+    found = check_plan(s, document.model_copy(update={"unmet": forged, "digest": None}))
+    assert "proven" in {fault.kind for fault in found.mismatches}
 
 
 def test_partitions_with_dead_replicas_are_created_again_if_they_may_be() -> None:
