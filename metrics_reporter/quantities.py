@@ -70,10 +70,15 @@ def cost_amount(value: float, unit: str) -> str:
     --------
     >>> cost_amount(1.5e6, "bytes"), cost_amount(12_345_678, "records"), cost_amount(1, "replicas")
     ('1.5 MB', '12,300,000 records', '1 replica')
+    >>> cost_amount(1, "records"), cost_amount(1, "ms")
+    ('1 record', '1 ms')
     """
     if unit == "bytes":
         return amount(value)
-    return "1 replica" if (value, unit) == (1, "replicas") else distinct(value, unit=f" {unit}")[0]
+    (shown,) = distinct(value)
+    # an abbreviation, such as ms, has no singular
+    one = shown == "1" and len(unit) > 3
+    return f"{shown} {unit.removesuffix('s') if one else unit}"
 
 
 def percent(share: float) -> str:

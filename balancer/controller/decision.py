@@ -138,8 +138,9 @@ def plan_sentence(plan: Plan) -> str:
     does = ", ".join(plural(n, one, more) for n, one, more in counts if n)
     left = unmet_first(plan)
     unmet = "" if plan.ok or not left else f"; unmet after it: {left[0].goal}, {left[0].reason}"
+    cost = f", {cost_amount(s.cost, s.cost_unit)}" if s.cost else ""
     return (
-        f"{does}, {cost_amount(s.cost, s.cost_unit)}, balancedness {s.balancedness_before:.0f} to "
+        f"{does or 'nothing to do'}{cost}, balancedness {s.balancedness_before:.0f} to "
         f"{s.balancedness_after:.0f}{unmet}"
     )
 

@@ -26,6 +26,7 @@ from balancer.strategies import is_universal, load_strategy, with_search_paramet
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Snapshot
 from goals import OnlineReplicas, applicable
+from metrics_reporter.quantities import distinct
 
 # Findings that move data because of measured loads, which one bad reading can distort.
 _CAPPED = ("goal_violations", "slow_brokers")
@@ -151,7 +152,8 @@ class Proposals:
         met = frozenset(r.goal for r in plan.goal_results if r.met_before)
         other = self.propose(view, finding, snapshot, operation, cap, met)
         s = plan.summary
-        fall = f"lowers balancedness from {s.balancedness_before:.1f} to {s.balancedness_after:.1f}"
+        before, after = distinct(s.balancedness_before, s.balancedness_after)
+        fall = f"lowers balancedness from {before} to {after}"
         if other.summary.exhausted != "stopped" and gain(plan)["hard"] > gain(other)["hard"]:
             return plan, f"; it {fall}, because hard goals come first"
         return other, f"; goals that are met are kept, because a plan that gives them up {fall}"

@@ -101,7 +101,10 @@ class BlockedActions:
             for batch, gain in _helpful(scorer, i, barred):
                 _judge_forbidden(end, number, batch, gain, other)
         if other.helpful:
-            text += f"; {plural(other.helpful, 'other')} would help, and only rules forbid them: "
+            which = "it" if other.helpful == 1 else "them"
+            text += (
+                f"; {plural(other.helpful, 'other')} would help, and only rules forbid {which}: "
+            )
             text += f"{_counts(other)}; the best, {other.example}, because {other.because}"
         if any(name.startswith(_LIMIT) for name, _ in tally.stopped):
             return text, "allow more, or plan again"

@@ -16,7 +16,7 @@ from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, MOVE_DISK, Batch, Placement
 from cluster_model.snapshot import Bools
 from goals.infeasibility import partition_name
-from metrics_reporter.quantities import cost_amount, plural
+from metrics_reporter.quantities import amounts, cost_amount, distinct, plural
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,8 +157,7 @@ def _limits(end: PlanEnd, batch: Batch) -> Iterator[Stopper]:
             "",
             end.cost + cost > dearest,
             sentence=lambda row: (
-                f"it costs {cost_amount(float(cost[row]), unit)}, and {cost_amount(left, unit)} of "
-                f"{amount} are left"
+                f"it costs {too_much(float(cost[row]), left, unit)} left of {amount}"
             ),
         )
 
@@ -170,6 +169,20 @@ def _limits(end: PlanEnd, batch: Batch) -> Iterator[Stopper]:
             yield Stopper(
                 each, "limit", "", ~own.affordable(batch, alone=True), sentence=_reached(each)
             )
+
+
+def too_much(cost: float, left: float, unit: str) -> str:
+    """A cost, and what is left of a limit that it exceeds.
+
+    Examples
+    --------
+    >>> too_much(2e6, 1.5e6, "bytes"), too_much(1, 0, "replicas")
+    ('2 MB, more than the 1.5 MB', '1 replica, and nothing is')
+    """
+    if left <= 0:
+        return f"{cost_amount(cost, unit)}, and nothing is"
+    more, less = amounts(cost, left) if unit == "bytes" else distinct(cost, left, unit=f" {unit}")
+    return f"{more}, more than the {less}"
 
 
 def _reached(limit: str) -> Callable[[int], str]:

@@ -319,9 +319,10 @@ def _looked(plan: PlanDocument, hard: bool, remedy: str) -> list[tuple[str, str]
     )
     best = rf"the best, {_ACTION}, because .+"
     all_ = f"{some}, and (it is|all are) stopped: {stopped}; {best}"
-    more = rf"; [\d,]+ others? would help, and only rules forbid them: {barred}; {best}"
+    forbid = "only rules forbid (it|them): "
+    more = rf"; [\d,]+ others? would help, and {forbid}{barred}; {best}"
     limited, free = r"(?=.* by the limit of )", r"(?!.* by the limit of )"
-    unruled = r"(?!.* only rules forbid them: )"
+    unruled = rf"(?!.* {forbid})"
     hardly = "add brokers that have room, or raise the limits in the way" if hard else ""
     return [
         (
