@@ -194,8 +194,8 @@ class Autoscaler:
         needed, why = max(seen.needed(decision), self._minimum), decision.reason
         asked, leaving = needed, seen.leaving(decision)
         if follows:
-            # who has something to give up ends later
-            asked = max(seen.in_use(decision), needed)
+            # who has something to give up ends later, and one that is kept for later stays
+            asked = max(seen.in_use(decision), seen.after(decision), needed)
             busy = set(seen.group.consumer.tolist())
             leaving = tuple(n for n in leaving if seen.consumers.index(n) not in busy)
         else:

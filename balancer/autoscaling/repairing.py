@@ -136,7 +136,8 @@ class RepairPolicy:
         packed, count = at_most(group, self._kept(group, needed), needed, p.maximum)
         if count > p.maximum:
             warnings = (*warnings, too_few(count, p.maximum))
-            full = not homeless and group.consumers == p.maximum
+            # one without partitions can take some
+            full = not homeless and len(np.unique(group.consumer)) == group.consumers == p.maximum
             if full and not self._relieves(group, rate, packed):
                 reason = f"there are {p.maximum} consumers, the maximum, and no move relieves them"
                 return stay(group, reason, warnings)

@@ -22,7 +22,7 @@ from balancer.autoscaling.group import Group
 from balancer.autoscaling.kafka_observer import KafkaObserver, Working
 from balancer.autoscaling.observation import Observation, enough_in_ranges
 from balancer.autoscaling.parameters import AutoscalingParameters
-from balancer.autoscaling.policy import Decision, evenly
+from balancer.autoscaling.policy import Decision, evenly, stay
 from balancer.autoscaling.repairing import RepairPolicy
 from balancer.autoscaling.replicas import Count, Scaler, ScalingLimits
 from balancer.cli.autoscale_view import decided, live
@@ -832,6 +832,47 @@ def test_a_consumer_ends_once_its_partitions_have_moved() -> None:
     group[:] = [0, 0]
     assert loop.round().kind == "changed"
     assert fixed.requested == 1
+
+
+@pytest.mark.parametrize("assignor", ["packed", "assigned"])
+def test_a_consumer_that_has_just_started_is_not_ended_for_having_nothing(
+    assignor: Assignor,
+) -> None:
+    fixed, owner = Fixed(2), np.array([0, 0, 1, 1])
+
+    def look() -> Observation:
+        seen = observation([60.0, 50.0, 60.0, 50.0], [fixed.requested - 1] * 4, 200.0)
+        group = replace(seen.group, lag=np.full(4, 9000.0), consumer=owner.copy())
+        return replace(seen, group=group)
+
+    def assign(seen: Observation, decision: Decision) -> bool:
+        targets = seen.targets(decision)
+        owner[:] = [seen.consumers.index(targets[p]) for p in seen.partitions]
+        return True
+
+    loop = Autoscaler(
+        look,
+        RepairPolicy(AutoscalingParameters(sla=5.0, maximum=3)),
+        Scaler(fixed, ScalingLimits(maximum=3, down_cooldown=0.0)),
+        assignor=assignor,
+        assign=assign,
+    )
+    assert [loop.round().kind for _ in range(5)] == ["changed", *["kept"] * 4]
+    assert (fixed.requested, len(set(owner.tolist()))) == (3, 3)
+
+
+@pytest.mark.parametrize("assignor", ["packed", "assigned"])
+def test_a_consumer_that_the_policy_keeps_without_partitions_does_not_end(
+    assignor: Assignor,
+) -> None:
+    class Keeps:
+        def decide(self, group: Group, now: float) -> Decision:
+            return stay(group, "all stay")
+
+    seen, fixed = observation([60.0, 50.0], [0, 2], 100.0), Fixed(3)
+    scaler = Scaler(fixed, ScalingLimits(down_cooldown=0.0))
+    assert Autoscaler(lambda: seen, Keeps(), scaler, assignor=assignor).round().kind == "kept"
+    assert fixed.requested == 3
 
 
 @pytest.mark.parametrize("assignor", ["range", "packed"])

@@ -217,6 +217,14 @@ def test_a_group_at_its_maximum_still_relieves_who_has_too_much() -> None:
         assert any("its maximum is 2" in warning for warning in again.warnings)
 
 
+def test_at_the_maximum_a_consumer_that_has_just_started_takes_its_part() -> None:
+    """What waits needs more consumers than there may be, and the last one has nothing to do yet."""
+    state = group([60, 50] * 2, [0, 0, 1, 1], [200.0] * 3, lag=np.full(4, 9000.0))
+    found = RepairPolicy(AutoscalingParameters(sla=5, maximum=3)).decide(state, 0.0)
+    assert set(found.consumer.tolist()) == {0, 1, 2}
+    assert (found.start, found.stop) == (0, ())
+
+
 def test_an_sla_below_the_rebalance_time_is_said() -> None:
     state = group([10, 10], [0, 1], [100.0] * 2, rebalance_seconds=2.0)
     found = RepairPolicy(AutoscalingParameters(calm=0, quiet=0)).decide(state, 0.0)
