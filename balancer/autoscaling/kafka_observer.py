@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ from cluster_model.snapshot import Floats
 from metrics_reporter.clocks import boot_clock
 from metrics_reporter.documents import shown, shown_name
 from metrics_reporter.quantities import plural
+from metrics_reporter.suggestions import listed
 
 Ask = Callable[[Callable[[Any], Any]], Any]
 Partition = tuple[str, int]
@@ -33,6 +34,8 @@ Partition = tuple[str, int]
 _NEWEST, _OLDEST = -1, -2
 # Its isolation levels: the end of all records, and that of those whose transactions have ended.
 _READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
+# Error code of a topic that does not exist.
+_UNKNOWN_TOPIC = 3
 # Configuration of a topic: whether old records are deleted, compacted, or both.
 _CLEANUP = "cleanup.policy"
 # States of a group, as Kafka names them.
@@ -104,7 +107,8 @@ class KafkaObserver:
     group
         The consumer group.
     topics
-        Those it reads; by default those that it has committed offsets of.
+        Those it reads; by default those that its members read, as Kafka has assigned them. Of a
+        group without members, and with a control topic, those that it has committed offsets of.
     working
         What is known about its consumers.
     new
@@ -155,6 +159,8 @@ class KafkaObserver:
         self._failed = False
         # when a coordinator was first not ready, since it last was
         self._unready_since: float | None = None
+        # the topics that were read at the last look
+        self._read: frozenset[str] = frozenset()
 
     def observe(self) -> Observation:
         """Look.
@@ -162,7 +168,8 @@ class KafkaObserver:
         Raises
         ------
         NotYetError
-            At the first look, as rates are differences.
+            At the first look, as rates are differences, and whenever the group reads other topics
+            than at the look before.
         RebalancingError
             While the group rebalances.
         AutoscalingError
@@ -199,12 +206,11 @@ class KafkaObserver:
             asked = self._clock()
             committed = self._committed(ask)
             self._unready_since = None
-            topics = self._topics or tuple(sorted({topic for topic, _ in committed}))
-            if not topics:
-                raise AutoscalingError(
-                    f"group {shown(self.group)}: no committed offset found; name its topics"
-                )
-            partitions = partitions_of(ask, topics)
+            topics = self._topics or self._topics_read(members, committed)
+            partitions = partitions_of(ask, topics, may_be_gone=not self._topics)
+            left = {topic for topic, _ in partitions}
+            gone = {topic for topic in topics if topic not in left}
+            topics = tuple(topic for topic in topics if topic in left)
             start = _offsets(ask, partitions, _OLDEST)
             end = _offsets(ask, partitions, _NEWEST)
             settled = _offsets(ask, partitions, _NEWEST, _READ_COMMITTED)
@@ -214,6 +220,7 @@ class KafkaObserver:
         answered = [p for p in partitions if p in start and p in end]
         rates = self._rates(_Look(now, frozenset(partitions), end))
         known = [p for p in answered if p in rates]
+        self._tell_news(topics)
         if not known:
             raise NotYetError("arrivals are being measured")
         lag, notes = self._lags(known, start, end, committed)
@@ -226,6 +233,9 @@ class KafkaObserver:
         ):
             if missing:
                 notes = (*notes, f"{plural(missing, 'partition')} {why}")
+        lost = [p for read in members.values() for p in read if p[0] in gone]
+        if lost:
+            notes = (*notes, f"{_named(gone)}: read by members, and does not exist: left out")
         names = tuple(sorted(members))
         consumer = {p: i for i, name in enumerate(names) for p in members[name]}
         w, rate = self._working, np.array([rates[p] for p in known])
@@ -253,11 +263,49 @@ class KafkaObserver:
             partitions=tuple(f"{topic}-{number}" for topic, number in known),
             consumers=names,
             notes=notes,
-            unknown=len(partitions) - len(known),
+            unknown=len(partitions) - len(known) + len(lost),
             measured=measured,
             measuring=w.capacity is None and self._usual is None,
             rebalance_measured=took,
         )
+
+    def _topics_read(
+        self, members: Mapping[str, Sequence[Partition]], committed: Mapping[Partition, int]
+    ) -> tuple[str, ...]:
+        """The topics that the members read.
+
+        Committed offsets stay where nobody reads any more, and are hidden without a right to their
+        topic: they count only while there is no member that Kafka has assigned anything to.
+        """
+        topics = {topic for read in members.values() for topic, _ in read}
+        if self._own_members is not None:
+            # they read what they are told to
+            topics |= self._read | {topic for topic, _ in committed}
+        elif not topics and members:
+            raise NotYetError(f"group {shown(self.group)}: its members read nothing yet")
+        topics = topics or set(self._read) or {topic for topic, _ in committed}
+        if not topics:
+            raise AutoscalingError(
+                f"group {shown(self.group)}: no committed offset found; name its topics"
+            )
+        return tuple(sorted(topics))
+
+    def _tell_news(self, topics: Sequence[str]) -> None:
+        """Say that other topics are read than before: no change of the load to decide on."""
+        before, self._read = self._read, frozenset(topics)
+        changed = [
+            f"{verb} {_named(found)}"
+            for verb, found in (
+                ("reads", self._read - before),
+                ("no longer reads", before - self._read),
+            )
+            if found
+        ]
+        if before and changed:
+            raise NotYetError(
+                f"group {shown(self.group)} {' and '.join(changed)} from now on: decided on at the "
+                "next look"
+            )
 
     def _check_cluster(self, ask: Ask) -> None:
         """Refuse a cluster that is not the one of the first look: its group is another one."""
@@ -526,8 +574,17 @@ class KafkaObserver:
         return lag, tuple(f"{plural(n, 'partition')} {text}" for n, text in counted if n)
 
 
-def partitions_of(ask: Ask, topics: Sequence[str]) -> list[Partition]:
+def partitions_of(ask: Ask, topics: Sequence[str], *, may_be_gone: bool = False) -> list[Partition]:
     """The partitions of topics, sorted.
+
+    Parameters
+    ----------
+    ask
+        Runs a function with a kafka-python admin client.
+    topics
+        Their names.
+    may_be_gone
+        Whether one that does not exist has no partitions, unless no other one has.
 
     Raises
     ------
@@ -535,6 +592,9 @@ def partitions_of(ask: Ask, topics: Sequence[str]) -> list[Partition]:
         For a topic that does not exist, or may not be described.
     """
     described = {t["name"]: t for t in ask(lambda admin: admin.describe_topics(list(topics)))}
+    if may_be_gone:
+        left = [t for t in topics if described.get(t, {}).get("error_code") != _UNKNOWN_TOPIC]
+        topics = left or list(topics)
     for topic in topics:
         entry = described.get(topic)
         if entry is None or entry.get("error_code") or not entry["partitions"]:
@@ -545,6 +605,11 @@ def partitions_of(ask: Ask, topics: Sequence[str]) -> list[Partition]:
     return sorted(
         (topic, p["partition_index"]) for topic in topics for p in described[topic]["partitions"]
     )
+
+
+def _named(topics: Collection[str]) -> str:
+    """Topics for a sentence."""
+    return f"topic{'s' if len(topics) > 1 else ''} {listed(sorted(topics))}"
 
 
 def _is_compacted(ask: Ask, topic: str) -> bool:

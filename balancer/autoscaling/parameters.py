@@ -47,7 +47,7 @@ class AutoscalingParameters(BaseModel):
     calm
         Seconds over which the highest forecast counts when a consumer is to be saved.
     quiet
-        Seconds after a change in which no consumer is saved.
+        Seconds after a change, also of what is read, in which no consumer is saved.
     minimum, maximum
         Fewest and most consumers.
     exact_partitions, exact_seconds

@@ -62,6 +62,9 @@ class RepairPolicy:
             self._forecast.forget()
             self._recent.clear()
             self._names = group.partition_names
+            if self._decided is not None:
+                # what is read has changed, and how the load changes is yet to be seen
+                self._changed = now
         rate = self._forecast.update(group.rate, now, ahead)
         while self._recent and self._recent[0][0] < now - p.calm:
             self._recent.popleft()

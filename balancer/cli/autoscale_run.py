@@ -65,7 +65,7 @@ def run(
         typer.Option(
             metavar="TOPIC,...",
             rich_help_panel=KAFKA,
-            help="Topics it reads; by default those it has committed offsets of.",
+            help="Topics it reads; by default those that its members read.",
         ),
     ] = None,
     command_config: CommandConfig = None,

@@ -50,6 +50,9 @@ class Kafka:
         self.start = dict.fromkeys(self.end, 0)
         self.committed = {("orders", 0): 900, ("orders", 1): 500}
         self.members = {"a": [0, 1], "b": [2]}
+        # topics besides, of which the first member reads everything, and that the user may not see
+        self.others: list[str] = []
+        self.hidden: set[str] = set()
         self.state = "Stable"
         self.static, self.client = True, "rdkafka"
         self.failure: Exception | None = None
@@ -72,13 +75,17 @@ class Kafka:
         return {"cluster_id": self.cluster}
 
     def describe_groups(self, groups: Sequence[str]) -> Any:
+        others = [{"topic": t, "partitions": [0]} for t in self.others]
         members = [
             {
                 "member_id": f"{name}-1234",
                 "group_instance_id": name if self.static else None,
                 "client_id": self.client or name,
                 "member_assignment": {
-                    "assigned_partitions": [{"topic": "orders", "partitions": numbers}]
+                    "assigned_partitions": [
+                        {"topic": "orders", "partitions": numbers},
+                        *(others if name == "a" else []),
+                    ]
                 },
             }
             for name, numbers in self.members.items()
@@ -93,14 +100,20 @@ class Kafka:
         return [{"group_id": "shop", "protocol_type": "consumer", "group_type": self.kind}]
 
     def list_group_offsets(self, groups: Sequence[str]) -> Any:
-        offsets = {TopicPartition(*p): Offset(o) for p, o in self.committed.items()}
-        return dict.fromkeys(groups, offsets)
+        return {
+            group: {
+                TopicPartition(*p): Offset(o)
+                for p, o in self.committed.items()
+                if p[0] not in self.hidden
+            }
+            for group in groups
+        }
 
     def describe_topics(self, topics: Sequence[str]) -> Any:
         return [
             {"name": t, "error_code": 0, "partitions": [{"partition_index": n} for n in range(c)]}
-            if (c := self.topics.get(t))
-            else {"name": t, "error_code": 3, "partitions": []}
+            if (c := self.topics.get(t)) and t not in self.hidden
+            else {"name": t, "error_code": 29 if t in self.hidden else 3, "partitions": []}
             for t in topics
         ]
 
@@ -384,29 +397,98 @@ def test_a_topic_that_is_made_anew_is_no_negative_rate(
     assert observer.observe().group.rate.tolist() == [2.0, 2.0, 2.0]
 
 
-def test_what_a_partition_held_before_it_was_seen_has_not_arrived_just_now(
-    kafka: Kafka, clock: Clock
-) -> None:
-    observer = KafkaObserver(kafka.connect, "shop", [], Working(100.0), clock=clock)
-    with pytest.raises(NotYetError):
+def reads_other(kafka: Kafka, topic: str, end: int) -> None:
+    """The first member also reads a topic of one partition, and has not committed."""
+    kafka.topics[topic] = 1
+    kafka.others.append(topic)
+    kafka.start[topic, 0], kafka.end[topic, 0] = 0, end
+
+
+def all_topics(kafka: Kafka, clock: Clock, **given: Any) -> KafkaObserver:
+    """An observer without named topics, after its first look."""
+    observer = KafkaObserver(kafka.connect, "shop", [], Working(100.0), clock=clock, **given)
+    with pytest.raises(NotYetError, match="being measured"):
         observer.observe()
     clock.now += 10.0
-    # the group begins to read another topic, from its end
-    kafka.topics["old"] = 1
-    for offsets in (kafka.start, kafka.end, kafka.committed):
-        offsets["old", 0] = 10**9
-    seen = observer.observe()
-    assert seen.partitions == ("orders-0", "orders-1", "orders-2")
-    assert seen.unknown == 1
-    assert seen.notes[-1] == (
-        "1 partition whose arrivals are being measured, left out until the next look"
-    )
+    return observer
+
+
+def test_another_topic_is_news_and_what_it_held_has_not_arrived_just_now(
+    kafka: Kafka, clock: Clock
+) -> None:
+    observer = all_topics(kafka, clock)
+    assert observer.observe().unknown == 0
+    reads_other(kafka, "old", 10**9)
+    clock.now += 10.0
+    with pytest.raises(NotYetError, match="'shop' reads topic old from now on: decided on at the"):
+        observer.observe()
     clock.now += 10.0
     kafka.end["old", 0] += 50
     seen = observer.observe()
-    assert seen.partitions[0] == "old-0"
-    assert seen.group.rate[0] == 5.0
-    assert seen.unknown == 0
+    assert (seen.partitions[0], seen.group.rate[0], seen.unknown) == ("old-0", 5.0, 0)
+    assert "2 partitions never committed: counted without lag" in seen.notes
+    kafka.others.clear()
+    clock.now += 10.0
+    with pytest.raises(NotYetError, match="no longer reads topic old from now on"):
+        observer.observe()
+    assert observer.observe().partitions == ("orders-0", "orders-1", "orders-2")
+
+
+def test_offsets_of_a_topic_that_nobody_reads_are_no_load(kafka: Kafka, clock: Clock) -> None:
+    kafka.topics["left"] = 1
+    for offsets in (kafka.start, kafka.end, kafka.committed):
+        offsets["left", 0] = 0
+    observer = all_topics(kafka, clock)
+    kafka.end["left", 0] = 10**6
+    assert observer.observe().partitions == ("orders-0", "orders-1", "orders-2")
+    # and it is still known what was read when all members have gone
+    kafka.members = {}
+    clock.now += 10.0
+    assert observer.observe().partitions == ("orders-0", "orders-1", "orders-2")
+    # offsets are all that is known of a group whose members were never seen
+    assert "left-0" in all_topics(kafka, clock).observe().partitions
+
+
+def test_members_that_read_nothing_yet_are_waited_for(kafka: Kafka, clock: Clock) -> None:
+    kafka.members = {"a": [], "b": []}
+    observer = KafkaObserver(kafka.connect, "shop", [], Working(100.0), clock=clock)
+    with pytest.raises(NotYetError, match="its members read nothing yet"):
+        observer.observe()
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_a_right_that_is_lost_fails_rounds_and_hides_no_load(
+    told: bool, kafka: Kafka, clock: Clock
+) -> None:
+    reads_other(kafka, "busy", 0)
+    kafka.committed["busy", 0] = 0
+    given: dict[str, Any] = {}
+    if told:
+        kafka.members = {}
+        given["members"] = lambda: {"x": []}
+    observer = all_topics(kafka, clock, **given)
+    assert "busy-0" in observer.observe().partitions
+    kafka.hidden = {"busy"}
+    for _ in range(3):
+        clock.now += 10.0
+        with pytest.raises(AutoscalingError, match="topic 'busy' not found"):
+            observer.observe()
+
+
+def test_a_topic_that_is_deleted_is_left_out_and_ends_no_consumer_while_members_have_it(
+    kafka: Kafka, clock: Clock
+) -> None:
+    reads_other(kafka, "gone", 0)
+    observer = all_topics(kafka, clock)
+    observer.observe()
+    del kafka.topics["gone"]
+    clock.now += 10.0
+    with pytest.raises(NotYetError, match="no longer reads topic gone"):
+        observer.observe()
+    clock.now += 10.0
+    seen = observer.observe()
+    assert (seen.partitions, seen.unknown) == (("orders-0", "orders-1", "orders-2"), 1)
+    assert "topic gone: read by members, and does not exist: left out" in seen.notes
 
 
 def test_a_partition_that_is_added_has_received_everything_since(

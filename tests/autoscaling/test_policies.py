@@ -433,3 +433,15 @@ def test_forecasts_are_of_partitions_and_not_of_rows() -> None:
     assert not policy.decide(seen(("t-0", "t-1"), [80.0, 1.0]), 0.0)
     # the first is not known any longer, and another one is
     assert not policy.decide(seen(("t-1", "t-2"), [1.0, 80.0]), 1.0)
+
+
+def test_no_consumer_is_saved_right_after_other_partitions_are_read() -> None:
+    policy = RepairPolicy(AutoscalingParameters(calm=0))
+
+    def moves(rate: list[float], consumer: list[int], now: float) -> int:
+        names = tuple(f"t-{n}" for n in range(len(rate)))
+        return policy.decide(group(rate, consumer, [100.0] * 2, partition_names=names), now).moves
+
+    assert not moves([90, 60, 20], [0, 1, 1], 0.0)
+    # the first one is not read any longer
+    assert [moves([20, 20], [0, 1], now) for now in (10.0, 20.0, 26.0)] == [0, 0, 1]

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import invoke
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 from kafka_cases import account, grant
 from kafka_plans import move, plan_of
 from waiting import wait_for
@@ -25,6 +25,7 @@ from balancer.autoscaling.assigned import (
 from balancer.autoscaling.assigned.channel import Channel, control_topic
 from balancer.autoscaling.errors import AutoscalingError, NotYetError
 from balancer.autoscaling.group import Group
+from balancer.autoscaling.kafka_observer import KafkaObserver, Working
 from balancer.autoscaling.observation import Observation
 from balancer.autoscaling.policy import Decision
 from balancer.execution import Executor, Limits, Outcome
@@ -179,6 +180,40 @@ def test_a_missing_right_to_look_at_a_group_is_one_sentence(
         "--topics", TOPIC, "--capacity", "100", "--command", "true", "--once",
     )  # fmt: skip
     assert missing in line
+
+
+def test_a_right_to_a_topic_that_is_lost_fails_rounds_and_hides_no_load(
+    guarded: str, allow: Callable[..., None]
+) -> None:
+    group, other = f"{GROUP}-two", "metrics"
+    for right in (
+        ("DESCRIBE", "group", group),
+        ("DESCRIBE", "topic"),
+        ("DESCRIBE", "topic", other),
+    ):
+        allow(*right)
+    consumer = Consumer({"bootstrap.servers": guarded, **ADMIN, "group.id": group})
+    consumer.subscribe([TOPIC, other])
+    observer = KafkaObserver(lambda: admin_client(guarded, ANN), group, (), Working(1.0))
+
+    def looks() -> str:
+        """What a look ends with."""
+        consumer.poll(0.1)
+        try:
+            seen = observer.observe()
+        except AutoscalingError as error:
+            return str(error)
+        assert {p.rpartition("-")[0] for p in seen.partitions} == {TOPIC, other}
+        return "seen"
+
+    try:
+        wait_for(lambda: looks() == "seen", looks)
+        with admin_client(guarded, ADMIN, timeout=30) as ask:
+            grant(ask, "ann", "TOPIC", other, "DESCRIBE", permission="DENY")
+        wait_for(lambda: looks().startswith(f"topic '{other}' not found"), looks)
+        assert looks().startswith(f"topic '{other}' not found")
+    finally:
+        consumer.close()
 
 
 class Vote:
