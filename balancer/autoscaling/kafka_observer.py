@@ -39,7 +39,21 @@ _UNKNOWN_TOPIC = 3
 # Configuration of a topic: whether old records are deleted, compacted, or both.
 _CLEANUP = "cleanup.policy"
 # States of a group, as Kafka names them.
-_STABLE, _UNKNOWN = "Stable", "Dead"
+_STABLE, _UNKNOWN, _EMPTY = "Stable", "Dead", "Empty"
+# The protocol that members of a classic group have in common if they are consumers.
+_CONSUMERS = "consumer"
+# Types of groups, as Kafka names them, and what those are that cannot be sized.
+_CLASSIC, _ASSIGNED_BY_BROKERS = "classic", "consumer"
+_KINDS = {
+    _ASSIGNED_BY_BROKERS: (
+        "its partitions are assigned by the brokers (KIP-848, group.protocol=consumer)"
+    ),
+    "share": "it is a share group, whose consumers share the records of a partition (KIP-932)",
+    "streams": (
+        "its tasks are assigned to instances of Kafka Streams by the brokers (KIP-1071, "
+        "group.protocol=streams)"
+    ),
+}
 # Errors of a group whose coordinator is being started or moved, by their names at kafka-python.
 _PASSING = ("NotCoordinator", "CoordinatorNotAvailable", "CoordinatorLoadInProgress")
 _NO_RIGHTS = "no rights, DESCRIBE of the group expected for the client's user"
@@ -217,13 +231,13 @@ class KafkaObserver:
             now = self._clock()
             gaps = self._gaps_in(ask, topics, end)
         self._consumption.look(now, members, committed, start, settled, took=now - asked, gaps=gaps)
-        answered = [p for p in partitions if p in start and p in end]
+        answered = [p for p in partitions if p in start and p in end and p in settled]
         rates = self._rates(_Look(now, frozenset(partitions), end))
         known = [p for p in answered if p in rates]
         self._tell_news(topics)
         if not known:
             raise NotYetError("arrivals are being measured")
-        lag, notes = self._lags(known, start, end, committed)
+        lag, notes = self._lags(known, start, end, settled, committed)
         for missing, why in (
             (len(partitions) - len(answered), "without offsets, left out: no broker answers"),
             (
@@ -387,9 +401,9 @@ class KafkaObserver:
                 why = _NO_RIGHTS
             raise AutoscalingError(f"group {shown(self.group)}: {why}")
         members: dict[str, list[Partition]] = {}
-        listed = found.get("members", ())
-        clients = Counter(member.get("client_id") for member in listed)
-        for member in listed:
+        joined = found.get("members", ())
+        clients = Counter(member.get("client_id") for member in joined)
+        for member in joined:
             client = member.get("client_id")
             alone = client if clients[client] == 1 else None
             name = member.get("group_instance_id") or alone or member["member_id"]
@@ -405,23 +419,32 @@ class KafkaObserver:
         self._rebalances.look(self._clock(), stable)
         if stable is False:
             raise RebalancingError(f"group {shown(self.group)} rebalances ({state})")
-        if state == _UNKNOWN and self._new_protocol(ask):
-            raise AutoscalingError(
-                f"group {shown(self.group)}: its partitions are assigned by the brokers (KIP-848, "
-                "group.protocol=consumer), a group of group.protocol=classic expected"
-            )
-        if state == _UNKNOWN and not self._new:
+        if state == _UNKNOWN:
+            self._check_listed(ask)
+        if (protocol := found.get("protocol_type") or _CONSUMERS) != _CONSUMERS:
+            raise self._not_classic(f"its members are no consumers, but of the kind {protocol}")
+        return members
+
+    def _check_listed(self, ask: Ask) -> None:
+        """Refuse a group that Kafka does not know as a classic one, unless it can become one.
+
+        As one without members can that Kafka has assigned by KIP-848: it is what its next member
+        makes of it.
+        """
+        groups = self._answer(ask, lambda admin: admin.list_groups())
+        found: Mapping[str, Any] = next((g for g in groups if g.get("group_id") == self.group), {})
+        kind, state = found.get("group_type") or _CLASSIC, found.get("group_state")
+        if kind == _CLASSIC and not self._new:
             raise AutoscalingError(
                 f"group {shown(self.group)} not found, a consumer group that exists expected"
             )
-        return members
+        if kind != _CLASSIC and (kind, state) != (_ASSIGNED_BY_BROKERS, _EMPTY):
+            raise self._not_classic(_KINDS.get(kind, f"it is of the type {shown(kind)}"))
 
-    def _new_protocol(self, ask: Ask) -> bool:
-        """Whether the group uses KIP-848's protocol: Kafka then calls it not found as a classic."""
-        listed = self._answer(ask, lambda admin: admin.list_groups())
-        return any(
-            found.get("group_id") == self.group and found.get("group_type") == "consumer"
-            for found in listed
+    def _not_classic(self, what: str) -> AutoscalingError:
+        return AutoscalingError(
+            f"group {shown(self.group)}: {what}, a group of consumers of group.protocol=classic "
+            "expected"
         )
 
     def _described(self, ask: Ask) -> Mapping[str, Any]:
@@ -552,11 +575,18 @@ class KafkaObserver:
         partitions: Sequence[Partition],
         start: Mapping[Partition, int],
         end: Mapping[Partition, int],
+        settled: Mapping[Partition, int],
         committed: Mapping[Partition, int],
     ) -> tuple[np.ndarray[Any, Any], tuple[str, ...]]:
-        """Events that wait and can be consumed, and notes on those that cannot."""
+        """Events that wait and can be consumed, and notes on those that cannot.
+
+        What follows the beginning of an open transaction cannot, unless the group has committed
+        some of it: then it does not wait for transactions.
+        """
         lag = np.zeros(len(partitions))
-        never, expired, beyond = 0, 0, 0
+        never, expired, beyond, held = 0, 0, 0, 0
+        reads_all = any(settled[p] < committed.get(p, 0) <= end[p] for p in partitions)
+        until = end if reads_all else settled
         for row, p in enumerate(partitions):
             at = committed.get(p)
             if at is None:
@@ -565,11 +595,13 @@ class KafkaObserver:
                 beyond += 1
             else:
                 expired += at < start[p]
-                lag[row] = end[p] - max(at, start[p])
+                held += until[p] < end[p]
+                lag[row] = max(until[p] - max(at, start[p]), 0)
         counted = (
             (never, "never committed: counted without lag"),
             (expired, "committed below the oldest record: lag counted from there"),
             (beyond, "committed beyond the end: counted without lag"),
+            (held, "with an open transaction: lag counted up to its beginning"),
         )
         return lag, tuple(f"{plural(n, 'partition')} {text}" for n, text in counted if n)
 

@@ -59,7 +59,7 @@ class Kafka:
         self.error: str | None = None
         self.errors: list[str] = []
         self.denied: Exception | None = None
-        self.kind = "classic"
+        self.kind, self.listed, self.protocol = "classic", "Empty", "consumer"
         self.policy: str | None = "delete"
         # ends of what transactions have committed, if they are not those of all records
         self.settled: dict[tuple[str, int], int] = {}
@@ -93,11 +93,16 @@ class Kafka:
         if self.denied is not None:
             raise self.denied
         error = self.errors.pop(0) if self.errors else self.error
-        found = {"group_state": self.state, "members": members, "error": error}
+        found = {
+            "group_state": self.state,
+            "members": members,
+            "error": error,
+            "protocol_type": self.protocol,
+        }
         return dict.fromkeys(groups, found)
 
     def list_groups(self) -> Any:
-        return [{"group_id": "shop", "protocol_type": "consumer", "group_type": self.kind}]
+        return [{"group_id": "shop", "group_type": self.kind, "group_state": self.listed}]
 
     def list_group_offsets(self, groups: Sequence[str]) -> Any:
         return {
@@ -292,14 +297,35 @@ def test_of_two_consumers_one_that_reports_far_more_is_not_believed(
     assert (note in found.notes) == ("x" not in believed)
 
 
-def test_a_group_of_the_new_protocol_is_told_from_one_that_is_not_there(
+@pytest.mark.parametrize("new", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        ("consumer", "its partitions are assigned by the brokers .KIP-848"),
+        ("share", "it is a share group, whose consumers share the records of a partition"),
+        ("streams", "its tasks are assigned to instances of Kafka Streams"),
+        ("later", "it is of the type 'later', a group of consumers of group.protocol=classic"),
+    ],
+)
+def test_a_group_of_another_kind_is_named_and_never_started(
+    kind: str, sentence: str, new: bool, kafka: Kafka, clock: Clock
+) -> None:
+    observer = KafkaObserver(kafka.connect, "shop", ["orders"], Working(100.0), new, clock)
+    kafka.error, kafka.members = "[Error 69] GroupIdNotFoundError: shop is not classic", {}
+    kafka.kind, kafka.listed = kind, "Stable"
+    with pytest.raises(AutoscalingError, match=sentence):
+        observer.observe()
+    # without members, one of KIP-848 is what its next member makes of it
+    kafka.listed = "Empty"
+    with pytest.raises(AutoscalingError, match="measured" if kind == "consumer" else sentence):
+        observer.observe()
+
+
+def test_a_group_whose_members_are_no_consumers_is_refused(
     observer: KafkaObserver, kafka: Kafka
 ) -> None:
-    kafka.error, kafka.members = "[Error 69] GroupIdNotFoundError: shop is not classic", {}
-    with pytest.raises(AutoscalingError, match="not found"):
-        observer.observe()
-    kafka.kind = "consumer"
-    with pytest.raises(AutoscalingError, match="KIP-848"):
+    kafka.protocol = "connect"
+    with pytest.raises(AutoscalingError, match="no consumers, but of the kind connect"):
         observer.observe()
 
 
@@ -572,6 +598,21 @@ def test_lag_that_cannot_be_consumed_is_told_apart(
         "1 partition committed below the oldest record: lag counted from there",
         "1 partition committed beyond the end: counted without lag",
     )
+
+
+@pytest.mark.parametrize(("committed", "lag"), [(450, 40.0), (490, 0.0), (495, 505.0)])
+def test_what_follows_an_open_transaction_is_no_lag_unless_it_is_read(
+    committed: int, lag: float, observer: KafkaObserver, kafka: Kafka, clock: Clock
+) -> None:
+    kafka.committed = dict.fromkeys(kafka.end, 0) | {("orders", 0): committed, ("orders", 1): 500}
+    kafka.settled = kafka.end | {("orders", 0): 490}
+    with pytest.raises(NotYetError):
+        observer.observe()
+    clock.now += 10.0
+    seen = observer.observe()
+    assert seen.group.lag.tolist() == [lag, 0.0, 0.0]
+    note = "1 partition with an open transaction: lag counted up to its beginning"
+    assert seen.notes == ((note,) if committed <= 490 else ())
 
 
 def test_an_unknown_group_or_topic_is_one_sentence(kafka: Kafka, observer: KafkaObserver) -> None:

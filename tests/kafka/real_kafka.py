@@ -31,6 +31,7 @@ CLUSTER_ID = "Y291bnRlcnBvaXNlLXRlcw"
 START_SECONDS = 240.0
 
 REASSIGN_PARTITIONS = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+SHARE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
 LEADER_ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
 BROKER = "kafka.Kafka"
 STORAGE = "kafka.tools.StorageTool"

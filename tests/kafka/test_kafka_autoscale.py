@@ -6,16 +6,21 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import pytest
 from command_line import invoke
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from consumer_groups import AutoscaleRun, Load
 from kafka_cases import alive
-from real_kafka import KafkaCluster
+from real_kafka import SHARE_CONSUMER, KafkaCluster
 from waiting import wait_for
 
+from balancer.autoscaling.errors import AutoscalingError
+from balancer.autoscaling.kafka_observer import KafkaObserver, Working
+from balancer.autoscaling.observation import Observation
 from cluster_model.kafka import admin_client
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -113,10 +118,11 @@ def test_an_unknown_group_or_topic_is_one_sentence(kafka_cluster: KafkaCluster, 
         assert sentence in refused(*at, *words)
 
 
-def test_a_group_of_the_new_protocol_is_one_sentence(
+def test_a_group_of_another_kind_is_one_sentence_and_an_empty_one_may_change(
     kafka_cluster: KafkaCluster, topic: str
 ) -> None:
     group = f"{topic}-new"
+    at = ("--bootstrap-server", kafka_cluster.bootstrap, "--topics", topic)
     consumer = Consumer(
         {
             "bootstrap.servers": kafka_cluster.bootstrap,
@@ -127,10 +133,53 @@ def test_a_group_of_the_new_protocol_is_one_sentence(
     consumer.subscribe([topic])
     try:
         wait_for(lambda: consumer.poll(0.1) is None and consumer.assignment(), lambda: group)
-        at = ("--bootstrap-server", kafka_cluster.bootstrap, "--group", group, "--topics", topic)
+        # a share group stays when its consumer, which finds no such topic, has gone
+        share = ("--topic", "no-such-topic", "--group", f"{group}-share", "--timeout-ms", "1500")
+        kafka_cluster.run_tool(SHARE_CONSUMER, *share, check=False)
         for words in ((), ("--command", "true")):
-            line = refused(*at, *words)
-            assert "KIP-848" in line
-            assert "group.protocol=classic expected" in line
+            for name, kind in ((group, "KIP-848"), (f"{group}-share", "KIP-932")):
+                line = refused(*at, "--group", name, *words)
+                assert kind in line
+                assert "group.protocol=classic expected" in line
     finally:
         consumer.close()
+    with admin_client(kafka_cluster.bootstrap) as ask:
+        observer = KafkaObserver(lambda: nullcontext(ask), group, [topic], Working(1.0))
+        # what its members leave behind may be sized: the next one makes a classic group of it
+        wait_for(lambda: seen(observer) is not None, lambda: group)
+
+
+def seen(observer: KafkaObserver) -> Observation | None:
+    """What a look finds; None while the group cannot be sized, or arrivals are measured."""
+    try:
+        return observer.observe()
+    except AutoscalingError:
+        return None
+
+
+def test_what_an_open_transaction_holds_back_is_no_lag(
+    kafka_cluster: KafkaCluster, topic: str
+) -> None:
+    group, servers = f"{topic}-readers", {"bootstrap.servers": kafka_cluster.bootstrap}
+    producer = Producer({**servers, "transactional.id": topic})
+    consumer = Consumer({**servers, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
+    consumer.close()
+    producer.init_transactions(30.0)
+    note = "1 partition with an open transaction: lag counted up to its beginning"
+    with admin_client(kafka_cluster.bootstrap) as ask:
+        observer = KafkaObserver(lambda: nullcontext(ask), group, [topic], Working(1.0))
+
+        def sees(lag: float, held: bool) -> bool:
+            found = seen(observer)
+            return found is not None and (found.group.lag[0], note in found.notes) == (lag, held)
+
+        # the mark of the end of a transaction is an offset, too
+        for before in (0, 21):
+            producer.begin_transaction()
+            for _ in range(20):
+                producer.produce(topic, b"event", partition=0)
+            assert producer.flush(30.0) == 0
+            wait_for(partial(sees, before, held=True), lambda: group)
+            producer.commit_transaction(30.0)
+            wait_for(partial(sees, before + 21, held=False), lambda: group)
