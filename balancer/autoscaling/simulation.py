@@ -39,6 +39,9 @@ class Setting:
         How long a consumer takes to start; it is paid from the beginning.
     blocking
         Whether a rebalance stops all consumers, or only the partitions that move.
+    eager
+        Whether each of them stops at its own heartbeat, as with Kafka's eager assignors, and waits
+        for the others; otherwise all go on until the last has heard of it.
     seed
         Seed of the phases of the heartbeats.
     most_decisions
@@ -58,6 +61,7 @@ class Setting:
     rebalance_seconds: float = 0.05
     start_seconds: float = 0.0
     blocking: bool = True
+    eager: bool = False
     seed: int = 0
     most_decisions: int = 500_000
     most_events: int = 50_000_000
@@ -82,6 +86,13 @@ class Setting:
                 raise AutoscalingError(
                     f"simulation, {name}: {getattr(self, name)} found, 0 or more expected"
                 )
+        if self.eager and not self.blocking:
+            raise AutoscalingError("simulation: eager found, blocking expected with it")
+
+    @property
+    def stop_seconds(self) -> float:
+        """How long a consumer's partitions are not read in a rebalance, at most."""
+        return self.rebalance_seconds + (self.heartbeat if self.eager else 0.0)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -124,10 +135,11 @@ class _Consumer:
 
 @dataclass
 class _Change:
-    """A change that consumers have not yet heard of: what it will be, and when."""
+    """A change that not all consumers have heard of: what it will be, when, and who stops when."""
 
     at: float
     reader: list[int]
+    stops: dict[int, float]
 
 
 def simulate(
@@ -221,8 +233,8 @@ class _Simulation:
             consumer=np.array([place.get(r, -1) for r in self.reader], np.int64),
             capacity=np.array([self.consumers[n].capacity for n in numbers]),
             new_capacity=s.capacities[self.started % len(s.capacities)],
-            rebalance_seconds=s.rebalance_seconds,
-            reaction_seconds=s.start_seconds + s.heartbeat,
+            rebalance_seconds=s.stop_seconds,
+            reaction_seconds=s.start_seconds + (0.0 if s.eager else s.heartbeat),
             blocking=s.blocking,
         )
         decision = self.policy.decide(group, now)
@@ -233,13 +245,14 @@ class _Simulation:
         for _ in range(decision.start):
             numbers.append(self._start(now + s.start_seconds))
         known = now + (s.start_seconds if decision.start else 0.0)
-        at = max([known, *(self._heartbeat_after(c, known) for c in stays)])
+        hears = {c.number: self._heartbeat_after(c, known) for c in stays}
+        at = max([known, *hears.values()])
         reader = [numbers[c] if c >= 0 else -1 for c in decision.consumer.tolist()]
         # a consumer that leaves stops reading
         self.reader = [-1 if r in leaving else r for r in self.reader]
         for number in leaving:
             del self.consumers[number]
-        self.change = _Change(at, reader)
+        self.change = _Change(at, reader, hears if s.eager else {})
         if not first:
             self.ups += decision.start > 0
             self.downs += len(leaving) > 0
@@ -266,8 +279,8 @@ class _Simulation:
     def _advance_to(self, end: float) -> None:
         """Process events that begin before a time; carry out the change if it falls due."""
         if self.change is not None and self.change.at <= end:
+            self._process(self.change.at)
             change, self.change = self.change, None
-            self._process(change.at)
             moved = [a != b for a, b in zip(self.reader, change.reader, strict=True)]
             stopped = np.ones(len(moved), np.bool_) if self.setting.blocking else np.array(moved)
             ready = change.at + self.setting.rebalance_seconds
@@ -276,10 +289,11 @@ class _Simulation:
         self._process(end)
 
     def _process(self, end: float) -> None:
+        stops = {} if self.change is None else self.change.stops
         for number, consumer in self.consumers.items():
             read = [p for p, r in enumerate(self.reader) if r == number]
             if read:
-                self._process_of(consumer, read, end)
+                self._process_of(consumer, read, min(end, stops.get(number, end)))
 
     def _process_of(self, consumer: _Consumer, read: list[int], end: float) -> None:
         """The events of a consumer that begin before a time."""

@@ -67,16 +67,33 @@ def load_trace(
         if partitions < 1:
             raise AutoscalingError(f"partitions: {partitions} found, at least 1 expected")
         rate = np.repeat(rate / partitions, partitions, axis=1)
+    expected = float((rate[:-1] * np.diff(time)[:, None]).sum())
+    if expected > most_events:
+        raise AutoscalingError(
+            f"{where}: {expected:,.4g} events found, at most {most_events:,} expected"
+        )
+    events = draw(time, rate, seed)
+    if not len(events.arrival):
+        raise AutoscalingError(f"{where}: no event found, at least 1 expected")
+    return events
+
+
+def draw(time: Floats, rate: Floats, seed: int = 0) -> Events:
+    """Events at random times, as many as rates say.
+
+    Parameters
+    ----------
+    time : (N,) float
+        Seconds, ascending.
+    rate : (N, P) float
+        Events/s that arrive in each partition from each time on; the last time is the end.
+    seed
+        Seed of the times.
+    """
     # whole events, none lost to rounding over time
     seconds = np.diff(time)
     sums = np.vstack([np.zeros(rate.shape[1]), np.cumsum(rate[:-1] * seconds[:, None], axis=0)])
-    if sums[-1].sum() > most_events:
-        raise AutoscalingError(
-            f"{where}: {sums[-1].sum():,.4g} events found, at most {most_events:,} expected"
-        )
     count = np.diff(np.floor(sums + 0.5), axis=0).astype(np.int64)
-    if not count.any():
-        raise AutoscalingError(f"{where}: no event found, at least 1 expected")
     rng = np.random.default_rng(seed)
     row, column = np.indices(count.shape)
     rows = np.repeat(row.ravel(), count.ravel())

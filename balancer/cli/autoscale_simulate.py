@@ -10,7 +10,7 @@ import typer
 from balancer.autoscaling.policies import POLICIES
 from balancer.cli.autoscale import LagThreshold, Maximum, Minimum, Price, Sla, parameters, seconds
 from balancer.cli.layout import Rows
-from balancer.cli.terminal import AsJson, out, print_json, working
+from balancer.cli.terminal import AsJson, CommandError, out, print_json, working
 from metrics_reporter.quantities import percent, plural
 
 if TYPE_CHECKING:
@@ -66,6 +66,14 @@ def simulate(
         bool,
         typer.Option("--cooperative", help="A rebalance stops only the partitions that move."),
     ] = False,
+    eager: Annotated[
+        bool,
+        typer.Option(
+            "--eager",
+            help="A consumer stops at its own heartbeat and waits for the others, as with Kafka's "
+            "eager assignors; otherwise all read on until the last has heard of a rebalance.",
+        ),
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of arrivals and heartbeats.")] = 0,
     json: AsJson = False,
 ) -> None:
@@ -81,6 +89,8 @@ def simulate(
     from balancer.autoscaling.simulation import simulate as simulated
     from balancer.autoscaling.trace import load_trace
 
+    if eager and cooperative:
+        raise CommandError("--eager and --cooperative given, at most one of them expected")
     given = parameters(sla, price_per_consumer, minimum, maximum)
     setting = Setting(
         capacities=tuple(capacity or [200.0]),
@@ -89,9 +99,10 @@ def simulate(
         rebalance_seconds=seconds("--rebalance-time", rebalance_time),
         start_seconds=seconds("--start-time", start_time),
         blocking=not cooperative,
+        eager=eager,
         seed=seed,
     )
-    check_sla(given.sla, setting.rebalance_seconds)
+    check_sla(given.sla, setting.stop_seconds)
     policies = {
         name: policy(name, given, lag_threshold) for name in dict.fromkeys(policy_name or POLICIES)
     }

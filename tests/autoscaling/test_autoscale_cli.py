@@ -153,6 +153,8 @@ def test_bad_options_are_one_sentence(group: Path, trace: Path) -> None:
     refused("minimum 5 found, at most", "decide", group, "--minimum", 5, "--maximum", 4)
     refused("No such file", "decide", group.with_name("missing.yaml"))
     refused("only over-provisioning", "simulate", trace, "--rebalance-time", "2s")
+    refused("only over-provisioning", "simulate", trace, "--eager")
+    refused("at most one of them", "simulate", trace, "--eager", "--cooperative")
     refused("numbers above 0 expected", "simulate", trace, "--capacity", "-1")
     refused("interval", "simulate", trace, "--interval", "0s")
     refused("lag threshold: 0 found", "simulate", trace, "--policy", "keda", "--lag-threshold", 0)
@@ -209,6 +211,9 @@ def test_a_simulation_compares_policies(trace: Path) -> None:
         assert figures["p50_seconds"] <= figures["p99_seconds"] <= figures["p100_seconds"]
     assert run(*words, "--json").stdout == result.stdout
     assert "replica-minutes" in run(*words).stdout
+    eager = json.loads(run(*words, "--sla", "5s", "--eager", "--json").stdout)
+    # consumers wait for the last heartbeat
+    assert eager["policies"]["repair"]["p99_seconds"] > found["policies"]["repair"]["p99_seconds"]
 
 
 def test_what_a_peak_has_left_is_worked_off(tmp_path: Path) -> None:

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from balancer.autoscaling.baselines import Keda, LatencyAware, Linear
 from balancer.autoscaling.errors import AutoscalingError
 from balancer.autoscaling.group import Group
+from balancer.autoscaling.policies import POLICIES as named
 from balancer.autoscaling.policy import Decision, Policy, become, stay
 from balancer.autoscaling.repairing import RepairPolicy
 from balancer.autoscaling.simulation import Setting, coming, simulate
-from benchmarks import sla
+from benchmarks import sla, workloads
 from benchmarks.harness.arrivals import events
 from cluster_model.snapshot import Ints
 
@@ -62,6 +63,26 @@ def test_events_wait_for_a_rebalance() -> None:
     assert simulate(arrival, partition, 2, script, setting).latency == pytest.approx(
         [0.1, 0.2, 0.1]
     )
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_in_an_eager_group_a_consumer_stops_at_its_own_heartbeat(eager: bool) -> None:
+    """At 1 s partitions change places; 0.3 s after the last heartbeat they are read again."""
+    beats = 1.0 + np.random.default_rng(1).uniform(0, 1, 2)
+    first, last = int(np.argmin(beats)), float(beats.max())
+    # one event of the consumer that hears of it first, just after it has
+    arrival = np.array([float(beats.min()) + 0.01])
+    found = simulate(
+        arrival,
+        np.array([first]),
+        2,
+        Script({0.0: [0, 1], 1.0: [1, 0]}),
+        Setting(capacities=(100.0,), heartbeat=1.0, rebalance_seconds=0.3, seed=1, eager=eager),
+    )
+    waits = last + 0.3 - float(arrival[0]) if eager else 0.0
+    assert last > arrival[0]
+    assert found.latency.tolist() == pytest.approx([waits + 0.01])
+    assert found.reader.tolist() == [1 - first if eager else first]
 
 
 def test_partitions_of_a_consumer_that_leaves_wait_for_a_heartbeat() -> None:
@@ -132,6 +153,17 @@ def test_events_of_each_interval() -> None:
     assert found.tolist() == [[0, 1], [0, 0], [0, 1]]
 
 
+@pytest.mark.parametrize("kind", ["eager", *long("cooperative")])
+@pytest.mark.parametrize("size", ["steps", *long("ramp", "bursts", "day", "skewed", "hot")])
+def test_no_policy_is_better_in_both_figures(size: str, kind: str) -> None:
+    drawn = workloads.WORKLOADS[size]()
+    found = [workloads.run(drawn, name, 10.0, kind) for name in named]
+    assert next(iter(named)) == workloads.OURS
+    ours, *others = ((o.within(5.0), o.replica_minutes) for o in found)
+    assert not [o for o in others if o[0] > ours[0] + 5e-5 and o[1] < ours[1]]
+    assert ours[1] <= 1.1 * min((cost for within, cost in others if within >= ours[0]), default=1e9)
+
+
 @pytest.mark.parametrize("size", ["10min, heartbeat 3 s", *long("10min, skewed, heartbeat 0.5 s")])
 def test_ours_keeps_the_sla_more_often_at_no_more_cost(size: str) -> None:
     case = sla.case_named(size)
@@ -147,11 +179,12 @@ def test_ours_keeps_the_sla_more_often_at_no_more_cost(size: str) -> None:
         ("capacities", (-1.0,), "simulation, capacities: .* found, numbers above 0 expected"),
         ("interval", 0.0, "simulation, interval: 0.0 found, a number above 0 expected"),
         ("heartbeat", -3.0, "simulation, heartbeat: -3.0 found, 0 or more expected"),
+        ("eager", True, "simulation: eager found, blocking expected with it"),
     ],
 )
 def test_a_setting_without_sense_is_one_sentence(field: str, value: object, sentence: str) -> None:
     with pytest.raises(AutoscalingError, match=sentence):
-        Setting(**{field: value})  # type: ignore[arg-type]
+        Setting(**{"blocking": False, field: value})  # type: ignore[arg-type]
 
 
 def test_partitions_are_shared_out_in_the_simulation() -> None:
