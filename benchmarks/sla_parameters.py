@@ -38,6 +38,7 @@ _VALUES: dict[str, tuple[float, ...]] = {
     "burst_decisions": (2, 10),
     "calm": (7.5, 30.0),
     "quiet": (7.5, 30.0),
+    "remembered": (150.0, 600.0),
 }
 _SUBJECTS: dict[str, dict[str, Any]] = {
     "defaults": {},

@@ -51,8 +51,10 @@ class Forecast:
         self._trend: Floats = np.zeros(0)
         # mean square of the errors of the forecasts
         self._noise: Floats = np.zeros(0)
-        # by how many of its standard deviations, less one each time, rates have exceeded forecasts
+        # by how many of its standard deviations, less one each time, rates have exceeded forecasts,
+        # or been below them
         self._rise: Floats = np.zeros(0)
+        self._fall: Floats = np.zeros(0)
         self._at = 0.0
 
     def forget(self) -> None:
@@ -64,27 +66,34 @@ class Forecast:
         if self._level is None or len(self._level) != len(rate):
             self._level, self._trend, self._at = rate, np.zeros(len(rate)), now
             # that of events which are independent of each other
-            self._noise, self._rise = rate, np.zeros(len(rate))
+            self._noise = rate
+            self._rise, self._fall = np.zeros((2, len(rate) + 1))
             return rate
         passed = now - self._at
         trend = self._trend
         if passed > 0:
             before, self._at = self._level, now
-            a, b = _weight(passed, self._level_seconds), _weight(passed, self._trend_seconds)
+            # what goes on for long is seen over some time
+            smoothed = self._trend_seconds and max(self._trend_seconds, ahead / 2)
+            a, b = _weight(passed, self._level_seconds), _weight(passed, smoothed)
             expected = before + self._trend * passed
             error = rate - expected
             # at least that of events which are independent of each other
             usual = np.sqrt(np.maximum(self._noise, np.maximum(before, 1.0)))
-            self._rise = np.maximum(self._rise + error / usual - 1.0, 0.0)
-            steps = self._rise > self._step
-            self._rise[steps] = 0.0
+            # of each partition, and of all together, which tell sooner if they step together
+            sizes = np.append(error / usual, error.sum() / np.sqrt((usual**2).sum()))
+            steps = np.zeros(len(sizes), np.bool_)
+            for far, sign in ((self._rise, 1.0), (self._fall, -1.0)):
+                np.maximum(far + sign * sizes - 1.0, 0.0, out=far)
+                steps |= far > self._step
+            self._rise[steps] = self._fall[steps] = 0.0
+            steps = steps[:-1] | steps[-1]
             self._level = np.where(steps, rate, expected + a * error)
             slope = np.where(steps, self._trend, (self._level - before) / passed)
             self._trend = self._trend + b * (slope - self._trend)
             c = _weight(passed, self._noise_seconds)
             # a step is no noise
-            error = np.minimum(np.abs(error), usual * (self._step + 1.0))
-            self._noise = self._noise + c * (error**2 - self._noise)
+            self._noise = np.where(steps, self._noise, self._noise + c * (error**2 - self._noise))
             # the variance that the noise gives to the trend
             variance = self._noise * a**2 * b / (2 - b) / passed**2
             square = np.maximum(self._trend**2, 1e-300)

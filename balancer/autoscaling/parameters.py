@@ -39,8 +39,8 @@ class AutoscalingParameters(BaseModel):
     significance
         Standard deviations by which a trend must stand out from these errors.
     step
-        Standard deviations, less one each time, by which rates have exceeded forecasts when that is
-        a step of the rate, which is not smoothed.
+        Standard deviations, less one each time, by which rates have exceeded forecasts, or been
+        below them, when that is a step of the rate, which is not smoothed.
     burst_decisions
         Decisions in which events must wait again and again to count as coming in bursts, whose size
         is provided for.
@@ -48,6 +48,9 @@ class AutoscalingParameters(BaseModel):
         Seconds over which the highest forecast counts when a consumer is to be saved.
     quiet
         Seconds after a change, also of what is read, in which no consumer is saved.
+    remembered
+        Seconds in which a load must come back, when consumers for it are missed, so that it is
+        provided for from then on.
     minimum, maximum
         Fewest and most consumers.
     exact_partitions, exact_seconds
@@ -73,6 +76,7 @@ class AutoscalingParameters(BaseModel):
     burst_decisions: int = Field(default=5, ge=1, le=10_000)
     calm: float = Field(default=15.0, ge=0, le=1e6)
     quiet: float = Field(default=15.0, ge=0, le=1e6)
+    remembered: float = Field(default=300.0, ge=0, le=1e6)
     minimum: int = Field(default=1, ge=1, le=MOST_CONSUMERS)
     maximum: int = Field(default=MOST_CONSUMERS, ge=1, le=MOST_CONSUMERS)
     exact_partitions: int = Field(default=0, ge=0, le=1000)

@@ -13,11 +13,16 @@ from balancer.autoscaling.feasibility import warnings_of
 from balancer.autoscaling.forecast import Forecast
 from balancer.autoscaling.group import Group
 from balancer.autoscaling.parameters import AutoscalingParameters
+from balancer.autoscaling.past_load import PastLoad
 from balancer.autoscaling.policy import Decision, at_most, become, stay, too_few
 from balancer.autoscaling.scores import rscore
 from balancer.problem.deadline import Deadline
 from cluster_model.snapshot import Bools, Floats, Ints
 from metrics_reporter.quantities import percent, period, plural
+
+# For so many times what a change takes, a load is provided for that has gone: as long as a
+# consumer that was saved would be paid for, and missed, until it has started again.
+_CHANGES = 2.0
 
 
 class RepairPolicy:
@@ -25,10 +30,13 @@ class RepairPolicy:
 
     1. Rates are forecast to the time when a change would take effect.
     2. If a consumer would then have too much, or cannot catch up within the SLA before, partitions
-       leave it: to other consumers or, if these are full, to new ones.
+       leave it: to other consumers or, if these are full, to new ones. What waits until these have
+       started counts, too.
     3. If the highest rates of the last while fit into fewer consumers, and their price is more
        than that of the moves, the cheapest consumers are emptied. They stop one decision later:
-       nobody waits for partitions of a consumer that has left.
+       nobody waits for partitions of a consumer that has left. The longer a change takes, the
+       longer is that while; and if consumers for a load that came back were missed, as long as it
+       took to come back.
 
     Parameters
     ----------
@@ -47,6 +55,7 @@ class RepairPolicy:
             step=p.step,
         )
         self._recent: deque[tuple[float, Floats]] = deque()
+        self._past = PastLoad(p.remembered)
         # of the partitions that forecasts are of
         self._names: tuple[str, ...] = ()
         self._bursts: deque[float] = deque(maxlen=p.burst_decisions)
@@ -56,11 +65,12 @@ class RepairPolicy:
     def decide(self, group: Group, now: float) -> Decision:
         """Decide, given the present state and its time in seconds."""
         p = self.parameters
-        ahead = group.reaction_seconds + group.rebalance_seconds + p.lookahead
+        ahead = _change(group) + p.lookahead
         others = self._recent and len(self._recent[0][1]) != len(group.rate)
         if others or group.partition_names != self._names:
             self._forecast.forget()
             self._recent.clear()
+            self._past.forget()
             self._names = group.partition_names
             if self._decided is not None:
                 # what is read has changed, and how the load changes is yet to be seen
@@ -71,10 +81,11 @@ class RepairPolicy:
         self._observe_burst(group, now)
         needed = self._needed(group, rate)
         self._recent.append((now, needed))
+        self._past.note(float(rate.sum()), now, missed=self._missed(group, rate))
         warnings = warnings_of(group, p.sla, rate)
         decision = self._grown(group, rate, needed, warnings)
         if decision is None:
-            decision = self._saved(group, now, warnings)
+            decision = self._saved(group, rate, now, warnings)
         if decision.moves or decision.start:
             self._changed = now
         return decision
@@ -90,21 +101,41 @@ class RepairPolicy:
             self._bursts.append(min(waits, now - self._decided))
         self._decided = now
 
+    def _missed(self, group: Group, rate: Floats) -> bool:
+        """Whether a change comes too late for what arrives at a consumer."""
+        load = group.load(group.consumer, rate)
+        growth = (load - group.capacity) * _change(group)
+        waiting = group.load(group.consumer, self._late(group, rate)) + growth
+        return bool(((growth > 0) & (waiting > load * self.parameters.sla)).any())
+
+    def _late(self, group: Group, rate: Floats) -> Floats:
+        """(P,) events that wait and do not belong to a burst."""
+        found: Floats = np.maximum(group.lag - rate * self._burst, 0.0)
+        return found
+
     @property
     def _burst(self) -> float:
         """Seconds' events that wait again and again, although consumers keep up."""
-        return min(self._bursts, default=0.0)
+        return min(self._bursts) if len(self._bursts) == self._bursts.maxlen else 0.0
 
     def _needed(self, group: Group, rate: Floats) -> Floats:
         """(P,) events/s to process, so that what waits too long is worked off within the target.
 
         At most what a consumer can process: no number of them works off a partition faster.
         """
-        within, change = self._within(group), group.reaction_seconds + group.rebalance_seconds
-        late = np.maximum(group.lag - rate * (self._burst + within), 0.0)
+        within, change = self._within(group), _change(group)
+        lag = group.lag + rate * self._too_slow(group, rate) * change
+        late = np.maximum(lag - rate * (self._burst + within), 0.0)
         most = np.maximum(rate, group.largest * self.parameters.fill)
         found: Floats = np.minimum(rate + late / max(within, change), most)
         return np.where(late > 0, found, rate)
+
+    def _too_slow(self, group: Group, rate: Floats) -> Floats:
+        """(P,) share of what arrives that is not processed before a change takes effect."""
+        load = group.load(group.consumer, rate)
+        share = np.maximum(1.0 - group.capacity / np.maximum(load, 1e-9), 0.0)
+        found: Floats = np.append(share, 1.0)[group.consumer]
+        return found
 
     def _within(self, group: Group) -> float:
         """Seconds in which events must be processed so that they can wait for a rebalance, too."""
@@ -207,7 +238,7 @@ class RepairPolicy:
         burst = load * self._burst
         within = self._within(group)
         late = (lag - burst - group.capacity * within) / spare
-        change = group.reaction_seconds + group.rebalance_seconds
+        change = _change(group)
         bad = (load > group.capacity * p.fill) | (late > change)
         bad |= burst > group.capacity * within * p.fill
         bad |= self._reading(group) > p.fill
@@ -222,19 +253,28 @@ class RepairPolicy:
         found: Floats = group.load(group.consumer, group.speed) / most
         return found
 
-    def _saved(self, group: Group, now: float, warnings: tuple[str, ...]) -> Decision:
+    def _waits(self, group: Group, rate: Floats) -> bool:
+        """Whether so much waits for a consumer that it may be late after another rebalance."""
+        late = group.load(group.consumer, self._late(group, rate))
+        left = max(self.parameters.sla - group.rebalance_seconds, 0.0)
+        return bool((late > group.capacity * left / 2).any())
+
+    def _saved(self, group: Group, rate: Floats, now: float, warnings: tuple[str, ...]) -> Decision:
         """The decision if all consumers can take what they have."""
         p = self.parameters
         used = len(np.unique(group.consumer))
-        if group.consumers > max(used, p.minimum):
+        waits = self._waits(group, rate)
+        if group.consumers > max(used, p.minimum) and not (waits and group.blocking):
             return become(
                 group, group.consumer, "idle consumers stop", keep=p.minimum, warnings=warnings
             )
+        if waits:
+            return stay(group, "no consumer is saved while so many events wait", warnings)
         if now < self._changed + p.quiet or used <= p.minimum:
             return stay(group, "every consumer keeps up", warnings)
         if self._must_wait(group):
             return stay(group, "only over-provisioning can keep the SLA", warnings)
-        highest = np.max([rates for _, rates in self._recent], axis=0)
+        highest = self._highest_needed(group, now)
         packed = self._packed(group, highest, p.shrink, RepairParameters(bin_price=self._price))
         saved = used - len(np.unique(packed))
         worth = saved * p.price_per_consumer * p.horizon / 60
@@ -249,6 +289,13 @@ class RepairPolicy:
             keep=group.consumers,
             warnings=warnings,
         )
+
+    def _highest_needed(self, group: Group, now: float) -> Floats:
+        """(P,) what was needed of late: of each partition, and in all for longer."""
+        highest: Floats = np.max([rates for _, rates in self._recent], axis=0)
+        most = self._past.sustained(now, _CHANGES * _change(group), self._within(group))
+        found: Floats = highest * max(1.0, most / max(float(highest.sum()), 1e-9))
+        return found
 
     def _kept(self, group: Group, rate: Floats) -> Ints:
         """An assignment for more load: no consumer is saved, and only those leave one that must.
@@ -295,3 +342,8 @@ class RepairPolicy:
             least = min(at_least, len(np.unique(packed)))
             packed = found if len(np.unique(found)) >= least else packed
         return packed
+
+
+def _change(group: Group) -> float:
+    """Seconds until a change has taken effect, and partitions are read again."""
+    return group.reaction_seconds + group.rebalance_seconds

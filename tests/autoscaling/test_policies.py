@@ -445,3 +445,44 @@ def test_no_consumer_is_saved_right_after_other_partitions_are_read() -> None:
     assert not moves([90, 60, 20], [0, 1, 1], 0.0)
     # the first one is not read any longer
     assert [moves([20, 20], [0, 1], now) for now in (10.0, 20.0, 26.0)] == [0, 0, 1]
+
+
+def test_a_load_that_has_gone_is_provided_for_twice_as_long_as_a_change_takes() -> None:
+    policy = RepairPolicy(AutoscalingParameters(sla=5.0, calm=0, quiet=0))
+    saved = []
+    for now in range(100):
+        rate = 80.0 if now < 30 else 20.0
+        state = group([rate] * 2, [0, 1], [100.0] * 2, reaction_seconds=20.0)
+        saved += [now] if policy.decide(state, now).moves else []
+    # for 40 s, less what events may wait
+    assert saved[0] == 65
+
+
+def test_what_waits_until_consumers_have_started_is_provided_for() -> None:
+    started = [
+        RepairPolicy(AutoscalingParameters(sla=5.0))
+        .decide(group([30.0] * 8, [0] * 8, [100.0], reaction_seconds=seconds), 0.0)
+        .start
+        for seconds in (0.0, 50.0)
+    ]
+    assert started[0] < started[1]
+
+
+def test_what_waits_once_is_no_burst_that_comes_again_and_again() -> None:
+    policy = RepairPolicy(AutoscalingParameters(sla=5.0))
+    assert policy.decide(group([70, 1], [-1, -1], []), 0.0)
+    # it is worked off long before another consumer has started
+    lag = np.array([1200.0, 0.0])
+    state = group([70, 1], [0, 0], [200.0], new_capacity=200.0, lag=lag, reaction_seconds=50.0)
+    assert not policy.decide(state, 50.0)
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_nobody_is_saved_while_events_wait_and_a_rebalance_that_stops_all_waits_too(
+    blocking: bool,
+) -> None:
+    parameters = AutoscalingParameters(sla=5.0, calm=0, quiet=0)
+    for used, idle in (([0, 1], False), ([0, 0], True)):
+        state = group([20, 20], used, [100.0] * 2, lag=np.array([300.0, 0.0]), blocking=blocking)
+        decision = RepairPolicy(parameters).decide(state, 0.0)
+        assert bool(decision) == (idle and not blocking)
