@@ -26,13 +26,9 @@ def attribute_cpu(
 ) -> tuple[Floats, Floats]:
     """Cpu of each partition's leader and of each of its followers.
 
-    A leader weighs 0.7·in + 0.15·out, a follower 0.15·in. Among all loads that add up to the
-    cpu measured on each broker, with equal loads for the followers of a partition, those
-    closest to the weights (in relative entropy) are chosen, by the simultaneous
-    multiplicative algebraic reconstruction technique (Byrne, IEEE Trans. Image Process.
-    2(1), 1993). If no such loads exist, the sums are approximate. A broker that did not
-    report has the others' average price for a byte. If a broker's replicas carry no bytes,
-    its cpu is not attributed.
+    A leader weighs 0.7·in + 0.15·out, a follower 0.15·in; see :func:`attributed`. A broker that
+    did not report has the others' average price for a byte. If a broker's replicas carry no
+    bytes, its cpu is not attributed.
 
     Parameters
     ----------
@@ -48,19 +44,53 @@ def attribute_cpu(
     leader, follower : (P,) float
         In the unit of `cpu`.
     """
+    return attributed(snapshot, *role_weights(bytes_in, network_out), cpu)
+
+
+def attributed(
+    snapshot: Snapshot,
+    leader_weight: Floats,
+    follower_weight: Floats,
+    total: Floats,
+    most: float = np.inf,
+) -> tuple[Floats, Floats]:
+    """Loads of each partition's leader and of each of its followers, from those of brokers.
+
+    Among all loads that add up to the total of each broker, with equal loads for the followers
+    of a partition, those closest to the weights (in relative entropy) are chosen, by the
+    simultaneous multiplicative algebraic reconstruction technique (Byrne, IEEE Trans. Image
+    Process. 2(1), 1993). If no such loads exist, the sums are approximate.
+
+    Parameters
+    ----------
+    snapshot
+        Placement: B brokers, P partitions; its loads are not read.
+    leader_weight, follower_weight : (P,) float
+        Expected loads, in any unit.
+    total : (B,) float
+        Measured; nan if not.
+    most
+        Factor by which a broker's loads may differ from what their weights say. Without a limit
+        they go to extremes where no loads add up.
+
+    Returns
+    -------
+    leader, follower : (P,) float
+        In the unit of `total`.
+    """
     leads, partition = snapshot.replica_is_leader, snapshot.replica_partition
     broker, n_brokers, n = snapshot.replica_broker, snapshot.n_brokers, snapshot.n_partitions
-    leader_weight, follower_weight = role_weights(bytes_in, network_out)
     weight = np.where(leads, leader_weight[partition], follower_weight[partition])
     weighs = np.bincount(broker, weight, n_brokers)
-    measured = ~np.isnan(cpu) & (weighs > 0)
+    measured = ~np.isnan(total) & (weighs > 0)
     if not measured.any():
         return np.zeros(n), np.zeros(n)
-    target = np.where(measured, cpu, 0.0)
+    target = np.where(measured, total, 0.0)
 
     # A load is weight times price. A partition's followers have the geometric mean of
     # their brokers' prices; each round corrects every broker's price at once.
-    log_price = np.full(n_brokers, _log(np.array(target.sum() / weighs[measured].sum())))
+    usual = _log(np.array(target.sum() / weighs[measured].sum()))
+    log_price = np.full(n_brokers, usual)
     for _ in range(_ITERATIONS):
         paid = log_price[broker]
         lead = mean_by_group(partition, paid, leads, n)
@@ -74,6 +104,7 @@ def attribute_cpu(
         if not wrong.any():
             break
         log_price[wrong] += _log(target[wrong] / current[wrong])
+        np.clip(log_price, usual - np.log(most), usual + np.log(most), out=log_price)
     return leader, follower
 
 

@@ -38,6 +38,8 @@ class ModelState(NamedTuple):
         When replicas or leaders last moved to or from each broker; -1 for never.
     further
         Windows of the further resources of partitions, as long as those of rates.
+    reads
+        Windows of bytes_out of replicas, reported while they were followers.
     """
 
     base: Snapshot
@@ -50,6 +52,7 @@ class ModelState(NamedTuple):
     reference: Reference
     moved_ms: Ints
     further: LoadWindows
+    reads: LoadWindows
 
     @property
     def cpu(self) -> LoadWindows:

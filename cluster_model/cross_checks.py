@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cluster_model.attribution import replica_weights
+from cluster_model.attribution import LEADER_OUT_WEIGHT, replica_weights
 from cluster_model.snapshot import (
     DEFAULT_RESOURCES,
     LARGEST_SUM,
@@ -81,6 +81,15 @@ class Evidence(NamedTuple):
         `moved_ms`; 1 if it leads none.
     moved_ms : (B,) int
         When replicas or leaders last moved to or from the broker; -1 for never.
+    reads
+        Windows of bytes_out of the N replicas, for the same times; without values of leaders.
+    reported : (B, W) float
+        Sums of them: what a broker's followers send to consumers, by their reports.
+    followed : (B, W) float
+        At least the same: what a broker sends beyond the partitions that it leads, if its total
+        is larger. Few sources report what single followers send.
+    whole : (B,) bool
+        Whether the broker reports what each of its followers sends.
     """
 
     base: Snapshot
@@ -96,11 +105,14 @@ class Evidence(NamedTuple):
     weight: Floats
     share_known: Floats
     moved_ms: Ints
+    reads: LoadWindows
+    reported: Floats
+    followed: Floats
+    whole: Bools
 
     def own(self, metric: int) -> Floats:
         """(B, W) a metric that brokers report of themselves; nan if they do not."""
-        known = self.brokers.kind[:, :, metric] != Extrapolation.NO_VALID_EXTRAPOLATION
-        return np.where(known, self.brokers.value[:, :, metric], np.nan)
+        return _known(self.brokers, metric)
 
     def contradicted(self, row: int, check: str, sentence: str) -> Objection:
         """An objection that another measurement contradicts the broker."""
@@ -151,9 +163,12 @@ def evidence(
     reference: Reference,
     moved_ms: Ints,
     parameters: TrustParameters,
+    reads: LoadWindows,
 ) -> Evidence:
     """Sum up the data that the checks compare, over the windows that loads are made of."""
     n, windows = base.n_brokers, len(rates.start_ms)
+    brokers = _since(_aligned(brokers, rates.start_ms), moved_ms)
+    reads, reported, whole = _of_followers(base, _aligned(reads, rates.start_ms))
     leader = leading_broker(base)
     claimed, expected, compared = (np.zeros((n, windows, len(_RATES))) for _ in range(3))
     unknown = np.zeros(base.n_partitions, np.bool_)
@@ -171,16 +186,20 @@ def evidence(
             if both.any():
                 expected[:, w, m] = _sums(leader, np.where(both, before, 0.0), n)
                 compared[:, w, m] = _sums(leader, value * both, n)
+    led = np.bincount(leader, minlength=n + 1)[:n]
+    share = 1 - _sums(leader, unknown.astype(np.float64), n) / np.maximum(led, 1)
+    beyond = _known(brokers, _BYTES_OUT) - claimed[:, :, 1]
+    complete = (share >= parameters.whole_share)[:, None] & ~np.isnan(beyond)
+    followed = np.maximum(reported, np.where(complete, beyond, 0.0))
     usual = np.nan_to_num(rates.mean)
     weight = np.zeros((n, windows))
     for w in range(windows):
         known_rates = rates.kind[:, w] != Extrapolation.NO_VALID_EXTRAPOLATION
-        weight[:, w] = broker_weight(base, np.where(known_rates, rates.value[:, w], usual))
-    led = np.bincount(leader, minlength=n + 1)[:n]
-    share = 1 - _sums(leader, unknown.astype(np.float64), n) / np.maximum(led, 1)
+        of = np.where(known_rates, rates.value[:, w], usual)
+        weight[:, w] = broker_weight(base, of, followed[:, w])
     return Evidence(
-        base, rates, _since(_aligned(brokers, rates.start_ms), moved_ms), sizes, reference,
-        parameters, leader, claimed, expected, compared, weight, share, moved_ms,
+        base, rates, brokers, sizes, reference, parameters, leader, claimed, expected, compared,
+        weight, share, moved_ms, reads, reported, followed, whole,
     )  # fmt: skip
 
 
@@ -273,10 +292,17 @@ def believe(reference: Reference, facts: Evidence, verdict: CheckResult) -> None
         ~verdict.doubted[facts.base.replica_broker] & ~np.isnan(facts.sizes) & ~verdict.wrong_sizes
     )
     reference.sizes = np.where(sized, facts.sizes, reference.sizes)
+    sent = facts.reads.last(settled).mean[:, 0]
+    sends = trusted[facts.base.replica_broker, 1] & ~np.isnan(sent)
+    reference.reads = np.where(sends, sent, reference.reads)
+    followed = _mean(facts.followed[:, :settled])
+    # Reads that move from leaders to followers are compared with one moment for both.
+    if not verdict.unconfirmed[:, 1].any():
+        reference.followed = followed
     used = facts.own(_CPU)[:, :settled]
     took = trusted[:-1, -1] & ~np.isnan(used).all(axis=1)
     reference.cpu = np.where(took, _mean(used), reference.cpu)
-    weight = broker_weight(facts.base, np.nan_to_num(reference.rates))
+    weight = broker_weight(facts.base, np.nan_to_num(reference.rates), followed)
     reference.weight = np.where(took, weight, reference.weight)
     reference.cpu_ms = np.where(took, now, reference.cpu_ms)
 
@@ -307,21 +333,29 @@ def missing(facts: Evidence) -> Iterator[Objection]:
 
 
 def totals(facts: Evidence) -> Iterator[Objection]:
-    """Brokers whose own totals differ from the sum of their partitions' rates."""
+    """Brokers whose own totals differ from the sum of their partitions' rates.
+
+    Consumers may read from followers. Where it is unknown how much, a larger total of bytes_out
+    contradicts nothing.
+    """
     p = facts.parameters
-    for m, metric in enumerate((_BYTES_IN, _BYTES_OUT)):
+    led = facts.share_known >= p.whole_share
+    for m, metric, sums, complete in (
+        (0, _BYTES_IN, facts.claimed[:, :, 0], led),
+        (1, _BYTES_OUT, facts.claimed[:, :, 1] + facts.reported, led & facts.whole),
+    ):
         measured = facts.own(metric)
-        claimed = np.where(np.isnan(measured), np.nan, facts.claimed[:, :, m])
-        claim, own = _mean(claimed), _mean(measured)
+        claim, own = _mean(np.where(np.isnan(measured), np.nan, sums)), _mean(measured)
         apart = differ(claim, own, p.contradiction, _floor(facts, claim, own))
-        apart &= (facts.share_known >= p.whole_share) | (claim > own)
+        apart &= complete | (claim > own)
         for b in np.flatnonzero(apart).tolist():
             broker = int(facts.base.broker_ids[b])
             yield facts.contradicted(
                 b,
                 "totals",
-                f"the partitions that broker {broker} leads take {_rate(claim[b])} of "
-                f"{_RATES[m]} by its report, and the broker as a whole {_rate(own[b])}",
+                f"the partitions that broker {broker} {'serves' if m else 'leads'} take "
+                f"{_rate(claim[b])} of {_RATES[m]} by its report, and the broker as a whole "
+                f"{_rate(own[b])}",
             )
 
 
@@ -592,8 +626,9 @@ def history(facts: Evidence, jumped: Bools, measured: Floats) -> Iterator[Object
 
     A jump of bytes_in is confirmed if followers copied as much or, without followers, if
     the broker's cpu changed as these bytes require. A jump of bytes_out is confirmed if
-    bytes_in had a similar confirmed jump, if cpu changed as these bytes require, or if
-    other brokers' partitions of the same topics are read as often.
+    bytes_in had a similar confirmed jump, if cpu changed as these bytes require, if
+    other brokers' partitions of the same topics are read as often, or if reads moved between
+    leaders and followers.
     """
     p, n = facts.parameters, facts.base.n_brokers
     if not jumped.any():
@@ -610,7 +645,7 @@ def history(facts: Evidence, jumped: Bools, measured: Floats) -> Iterator[Object
         now, before = _history(facts, m)
         factors.append(_ratio(now[:, -1], before[:, -1]))
     alike = same & ~differ(factors[1], factors[0], p.jump, 0.0)
-    confirmed[:, 1] = by_cpu | alike
+    confirmed[:, 1] = by_cpu | alike | _reads_moved(facts)
     if (jumped[:, 1] & ~confirmed[:, 1]).any():
         sent, usual = (_sums(facts.leader, value, n) for value in read_elsewhere(facts))
         floor = _floor(facts, sent)
@@ -632,9 +667,15 @@ def history(facts: Evidence, jumped: Bools, measured: Floats) -> Iterator[Object
 
 
 def fan_out(facts: Evidence) -> Iterator[Objection]:
-    """Brokers without a history, most of whose partitions are read unlike all others."""
+    """Brokers without a history, most of whose partitions are read unlike all others.
+
+    Where followers of other brokers are read, leaders tell nothing about each other: consumers
+    read in their own zone.
+    """
     p, n = facts.parameters, facts.base.n_brokers
     new = ~(facts.expected[:, :, 1] > 0).any(axis=1) & (facts.claimed[:, :, 0] > 0).any(axis=1)
+    followed, led = facts.followed.max(axis=1, initial=0.0), facts.claimed[:, :, 1].max(axis=1)
+    new &= followed.sum() - followed <= p.floor * led.sum()
     if not new.any():
         return
     sent, usual = read_elsewhere(facts)
@@ -765,7 +806,7 @@ def usual_cpu(reference: Reference, weight: Floats, parameters: TrustParameters)
     return np.where(based, reference.cpu * _ratio(weight, reference.weight), np.nan)
 
 
-def broker_weight(base: Snapshot, rates: Floats) -> Floats:
+def broker_weight(base: Snapshot, rates: Floats, followed: Floats) -> Floats:
     """(B,) expected cpu cost of brokers' bytes, by the weights of :func:`attribute_cpu`.
 
     Parameters
@@ -774,11 +815,14 @@ def broker_weight(base: Snapshot, rates: Floats) -> Floats:
         The placement of the P partitions.
     rates : (P, 2) float
         bytes_in and bytes_out of partitions.
+    followed : (B,) float
+        What its followers send to consumers.
     """
     bytes_in, bytes_out = rates.T
     out = bytes_out + bytes_in * (base.replication_factor - 1)
     of = replica_weights(base, bytes_in, out)
-    return np.bincount(base.replica_broker, of, base.n_brokers).astype(np.float64)
+    weight = np.bincount(base.replica_broker, of, base.n_brokers).astype(np.float64)
+    return weight + LEADER_OUT_WEIGHT * followed
 
 
 def leading_broker(base: Snapshot) -> Ints:
@@ -850,6 +894,36 @@ def _confirmed_by_cpu(facts: Evidence) -> Bools:
         moved = (bytes_ > p.busier) | (bytes_ < 1 / p.busier)
         as_much: Bools = based & moved & (change >= 0.5) & (change <= 2.0)
     return as_much
+
+
+def _reads_moved(facts: Evidence) -> Bools:
+    """(B,) bool: whether other brokers' followers send what leaders do not any more, or reverse."""
+    left = np.full(facts.base.n_brokers, (facts.expected - facts.compared)[:, -1, 1].sum())
+    own = np.nan_to_num(facts.followed[:, -1] - facts.reference.followed)
+    came = own.sum() - own
+    apart = differ(np.abs(left), np.abs(came), facts.parameters.contradiction, 0.0)
+    moved: Bools = (left * came > 0) & ~apart
+    return moved
+
+
+def _of_followers(base: Snapshot, reads: LoadWindows) -> tuple[LoadWindows, Floats, Bools]:
+    """Windows of followers' reads, (B, W) their sums, and (B,) whether all are known."""
+    follows, n = ~base.replica_is_leader, base.n_brokers
+    none = np.int8(Extrapolation.NO_VALID_EXTRAPOLATION)
+    kind = np.where(follows[:, None, None], reads.kind, none)
+    value = np.where(kind == none, 0.0, reads.value)
+    sums = np.zeros((n, len(reads.start_ms)))
+    for w in range(sums.shape[1]):
+        sums[:, w] = np.bincount(base.replica_broker, value[:, w, 0], n)
+    whole = np.ones(n, np.bool_)
+    whole[base.replica_broker[follows & (kind == none).any(axis=(1, 2))]] = False
+    return LoadWindows(reads.start_ms, value, kind), sums, whole
+
+
+def _known(windows: LoadWindows, metric: int) -> Floats:
+    """(E, W) values of a metric; nan if unknown."""
+    known = windows.kind[:, :, metric] != Extrapolation.NO_VALID_EXTRAPOLATION
+    return np.where(known, windows.value[:, :, metric], np.nan)
 
 
 def _sums(leader: Ints, value: Floats, n: int) -> Floats:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from cluster_model.attribution import (
     CostParameters,
     attribute_cpu,
+    attributed,
     cpu_capacity,
     hardware_cost,
     learnt_cost,
@@ -58,6 +59,8 @@ _BATCH = 50_000
 _SPLITS = 1_000_000
 _RATES = (BYTES_IN, BYTES_OUT)
 _RATE_COLUMNS = [BROKER_METRICS.index(name) for name in _RATES]
+# Factor between the reads of a partition's followers and what a snapshot takes for each.
+_MOST_UNEVEN = 4.0
 _NOT_HEARD = (RecordOutcome.INVALID, RecordOutcome.FUTURE, RecordOutcome.UNKNOWN)
 # Capacity of a broker that states none: cpu in percent.
 _WHOLE_CPU = 100.0
@@ -185,6 +188,8 @@ class ClusterModel:
         self._clock = clock
         self._outcomes = np.zeros(len(RecordOutcome), np.int64)
         self._sizes = LastValue(base.n_replicas)
+        # Made with the first report of a follower that consumers read from: most send none.
+        self._reads: Windows | None = None
         self._heard = np.full(base.n_brokers, -1, np.int64)
         self._lock = Lock()
         self._trust = trust or TrustParameters()
@@ -221,7 +226,8 @@ class ClusterModel:
         ``added``; ``late``, older than the windows kept; ``future``, ahead of the clock;
         ``duplicate``, seen before; ``unknown``, of a broker, replica or metrics that the
         model does not have; ``invalid``, with a negative, infinite or absurdly large value
-        or a negative time; ``follower``, rates of a partition that another broker leads;
+        or a negative time; ``follower``, rates of a partition that another broker leads, of
+        which only those count that consumers read from the follower;
         ``split``, a topic's rates that were split over partitions; ``superseded``, the
         same where all partitions report their own; ``ambiguous``, of a topic whose name
         equals another topic's once dots are underscores; ``surplus``, more samples
@@ -283,20 +289,21 @@ class ClusterModel:
             replica = old.replicas(partition[base.replica_partition], broker[base.replica_broker])
             # Reports of an untrusted broker on a partition are dropped once it no longer leads.
             measured = np.where(self._outlived(base, partition), -1, partition)
-            rates, brokers, sizes = self._rates, self._brokers, self._sizes
+            rates, brokers, sizes, reads = self._rates, self._brokers, self._sizes, self._reads
             if not _unchanged(measured, self._base.n_partitions):
                 rates = rates.reindexed(measured)
             if not _unchanged(broker, self._base.n_brokers):
                 brokers = brokers.reindexed(broker)
             if not _unchanged(replica, self._base.n_replicas):
                 sizes = sizes.reindexed(replica)
+                reads = None if reads is None else reads.reindexed(replica)
             moved = np.append(self._moved(base, partition, replica), self._bereft(partition))
             reference = self._reference.reindexed(base, partition, replica, broker)
             heard, moved_ms = (rows_of(rows, broker, -1) for rows in (self._heard, self._moved_ms))
             moved_ms[np.isin(base.broker_ids, moved)] = self._clock()
             index = SnapshotIndex(base)
             # All at once: rows of different metadata would not fit together again.
-            self._rates, self._brokers, self._sizes = rates, brokers, sizes
+            self._rates, self._brokers, self._sizes, self._reads = rates, brokers, sizes, reads
             self._heard, self._moved_ms, self._reference = heard, moved_ms, reference
             self._base, self._index = base, index
 
@@ -319,7 +326,8 @@ class ClusterModel:
 
         Per partition, with means over windows and r replicas: the leader's
         ``network_in`` is bytes_in, its ``network_out`` bytes_out + bytes_in·(r − 1); a
-        follower's ``network_in`` is bytes_in, its ``network_out`` 0. ``disk`` is the
+        follower's ``network_in`` is bytes_in, its ``network_out`` what consumers read from the
+        partition's followers, on average, as far as these report it. ``disk`` is the
         newest size reported, and where followers report theirs, their mean. ``cpu`` is
         the broker's, attributed to its replicas by :func:`attribute_cpu`. A further resource
         is what the leader reports, and a follower has its share of that.
@@ -361,8 +369,9 @@ class ClusterModel:
             )
         base, trust = state.base, self._trust
         facts = evidence(
-            base, state.rates, state.brokers, state.sizes, state.reference, state.moved_ms, trust
-        )
+            base, state.rates, state.brokers, state.sizes, state.reference, state.moved_ms, trust,
+            state.reads,
+        )  # fmt: skip
         verdict = judge(facts)
         with self._lock:
             if base is self._base:
@@ -382,14 +391,17 @@ class ClusterModel:
         network_out = bytes_out + bytes_in * (base.replication_factor - 1)
         # Only of the windows that were compared.
         cpu = facts.brokers.of(slice(0, 1)).over(aggregation)[:, 0]
-        weight = broker_weight(base, np.stack([bytes_in, bytes_out], axis=1))
+        both = np.stack([bytes_in, bytes_out], axis=1)
+        weight = broker_weight(base, both, facts.followed.mean(axis=1))
         usual = usual_cpu(state.reference, weight, trust)
         cpu = np.where(verdict.unbelieved[:, -1] | np.isnan(cpu), usual, cpu)
         cost = self._cost(state, hardware_cost(base, bytes_in, network_out, cpu))
         leader_cpu, follower_cpu = attribute_cpu(base, bytes_in, network_out, cpu / cost)
-        none = np.zeros(base.n_partitions)
+        reads = facts.reads.over(aggregation)[:, 0]
+        reads[unbelieved[base.replica_broker, 1]] = np.nan
+        read = _per_follower(base, np.where(np.isnan(reads), state.reference.reads, reads))
         leader = (leader_cpu, bytes_in, network_out, leader_disk)
-        follower = (follower_cpu, bytes_in, none, follower_disk)
+        follower = (follower_cpu, bytes_in, read, follower_disk)
         leader_load, follower_load = base.leader_load.copy(), base.follower_load.copy()
         for name, lead, follow in zip(DEFAULT_RESOURCES, leader, follower, strict=True):
             if name in base.resources:
@@ -510,6 +522,7 @@ class ClusterModel:
                 self._reference,
                 self._moved_ms.copy(),
                 measured.of(slice(len(_RATES), None)),
+                _no_reads(self._base) if self._reads is None else self._reads.aggregate(),
             )
 
     def _outlived(self, base: Snapshot, partition: Ints) -> Bools:
@@ -591,8 +604,12 @@ class ClusterModel:
         most = np.concatenate([self._limits[_RATE_COLUMNS], further, self._limits[-1:]])
         outcome = _screen(times, replica, values, limit, most, topic)
         rates, size = values[:, :-1], values[:, -1]
-        # A follower's incoming bytes are not the producers' bytes to the partition.
-        rates[~self._base.replica_is_leader[replica]] = np.nan
+        # A follower's incoming bytes are not the producers' bytes to the partition, and what it
+        # sends to consumers is not what the leader sends.
+        follows = ~self._base.replica_is_leader[replica]
+        read = np.where(follows, rates[:, _RATES.index(BYTES_OUT)], np.nan)
+        rates[follows] = np.nan
+        self._add_reads(replica, times, np.where(outcome == RecordOutcome.ADDED, read, np.nan))
         outcome[(outcome == RecordOutcome.ADDED) & np.isnan(values).all(axis=1)] = (
             RecordOutcome.FOLLOWER
         )
@@ -603,6 +620,23 @@ class ClusterModel:
         rated = good & ~np.isnan(rates).all(axis=1)
         outcome[rated] = self._rates.add(row[rated], times[rated], rates[rated])
         return outcome
+
+    def _add_reads(self, replica: Ints, times: Ints, read: Floats) -> None:
+        """Add what followers send to consumers; nan if a record tells nothing of it."""
+        sent = ~np.isnan(read)
+        if not sent.any():
+            return
+        if self._reads is None:
+            like = self._rates
+            self._reads = Windows(
+                self._base.n_replicas,
+                1,
+                window_ms=like.window_ms,
+                windows=like.windows,
+                min_samples=like.min_samples,
+                aggregation=like.aggregation,
+            )
+        self._reads.add(replica[sent], times[sent], read[sent, None])
 
     def _add_topics(
         self, batch: RecordBatch, chosen: Bools, topic: Ints, broker: Ints, limit: int
@@ -697,6 +731,24 @@ def _partition_names(snapshot: Snapshot) -> list[tuple[str, int]]:
 
 def _unchanged(row: Ints, n: int) -> bool:
     return len(row) == n and bool((row == np.arange(n)).all())
+
+
+def _no_reads(base: Snapshot) -> LoadWindows:
+    shape = (base.n_replicas, 0, 1)
+    return LoadWindows(np.zeros(0, np.int64), np.zeros(shape), np.zeros(shape, np.int8))
+
+
+def _per_follower(base: Snapshot, reads: Floats) -> Floats:
+    """(P,) what each follower sends, of the (N,) reads that are known.
+
+    The followers of a partition have one load in a snapshot; these add up on each broker.
+    """
+    sent = np.nan_to_num(reads)
+    if not sent.any():
+        return np.zeros(base.n_partitions)
+    of = np.bincount(base.replica_partition, sent, base.n_partitions).astype(np.float64)
+    total = np.bincount(base.replica_broker, sent, base.n_brokers).astype(np.float64)
+    return attributed(base, np.zeros(base.n_partitions), of, total, _MOST_UNEVEN)[1]
 
 
 def disk_by_role(base: Snapshot, size: Floats) -> tuple[Floats, Floats]:

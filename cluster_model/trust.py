@@ -185,6 +185,10 @@ class Reference:
         Loads of partitions' leaders in further resources; nan if never trusted.
     sizes : (N,) float
         Sizes of replicas.
+    reads : (N,) float
+        What followers send to consumers, bytes/s.
+    followed : (B,) float
+        What all followers of a broker send, as far as its reports tell.
     cpu, weight : (B,) float
         Cpu of brokers, and the weighted bytes it was measured with.
     cost : (B,) float
@@ -206,6 +210,8 @@ class Reference:
         self.rates = np.full((base.n_partitions, 2), np.nan)
         self.further = np.full((base.n_partitions, further), np.nan)
         self.sizes = np.full(base.n_replicas, np.nan)
+        self.reads = np.full(base.n_replicas, np.nan)
+        self.followed = np.full(base.n_brokers, np.nan)
         self.cpu = np.full(base.n_brokers, np.nan)
         self.weight = np.full(base.n_brokers, np.nan)
         self.cost = np.full(base.n_brokers, np.nan)
@@ -221,6 +227,8 @@ class Reference:
         other.rates = rows_of(self.rates, partition, np.nan)
         other.further = rows_of(self.further, partition, np.nan)
         other.sizes = rows_of(self.sizes, replica, np.nan)
+        other.reads = rows_of(self.reads, replica, np.nan)
+        other.followed = rows_of(self.followed, broker, np.nan)
         other.cpu = rows_of(self.cpu, broker, np.nan)
         other.weight = rows_of(self.weight, broker, np.nan)
         other.cost = rows_of(self.cost, broker, np.nan)

@@ -51,7 +51,8 @@ class Metric(NamedTuple):
         What its value counts. Rates are per second.
     scopes
         What it is reported for: a broker, the leaders of a topic on a broker, or a replica of a
-        partition (rates: its leader alone, clients' bytes without replication).
+        partition (rates: clients' bytes without replication; of followers only ``bytes_out``,
+        what consumers read from them).
     """
 
     id: int

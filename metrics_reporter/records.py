@@ -20,7 +20,8 @@ class Record(NamedTuple):
     metrics
         Value by metric name; units and scopes are in
         :data:`~metrics_reporter.metrics.METRIC_TABLE`. For a partition's leader, ``bytes_in`` and
-        ``bytes_out`` are clients' bytes, replication not counted, and
+        ``bytes_out`` are clients' bytes, replication not counted; a follower may report as
+        ``bytes_out`` what consumers read from it.
         :func:`~metrics_reporter.metrics.bytes_to` names further rates. For a topic, the two rates
         are sums over the partitions that the broker leads. For any replica, ``size`` is bytes on
         disk. Any other name is passed through.
