@@ -84,7 +84,7 @@ def read_kafka_streams(
     for url in dict.fromkeys(urls):
         samples, bad = parse(scrape(url, timeout))
         here = set()
-        for name, labels, value in samples:
+        for name, labels, value, _ in samples:
             # Exporters of other versions keep the end of a counter's name.
             name = name.lower().removesuffix("_total")
             thread = url, labels.get("thread_id", "")

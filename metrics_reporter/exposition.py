@@ -36,14 +36,16 @@ _LINE = re.compile(
 )
 _LABEL = re.compile(r'[ \t]*([A-Za-z_]\w*)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"[ \t]*(?:,|$)', re.ASCII)
 _ESCAPE = re.compile(r"\\(.)")
+_TYPE = re.compile(r"^[ \t]*#[ \t]+TYPE[ \t]+([\w:]+)[ \t]+(\w+)[ \t]*$", re.ASCII | re.MULTILINE)
 
 
 class Sample(NamedTuple):
-    """A line of a page: ``name{label="..."} value``."""
+    """A line of a page: ``name{label="..."} value``, and the type that the page states for it."""
 
     name: str
     labels: dict[str, str]
     value: float
+    type: str = ""
 
 
 def parse(text: str) -> tuple[list[Sample], int]:
@@ -54,11 +56,12 @@ def parse(text: str) -> tuple[list[Sample], int]:
     Examples
     --------
     >>> parse('# TYPE a counter\\na_total{topic="x"} 3\\nnonsense\\nb 1.5 1700000000000\\n')
-    ([Sample(name='a_total', labels={'topic': 'x'}, value=3.0), \
-Sample(name='b', labels={}, value=1.5)], 1)
+    ([Sample(name='a_total', labels={'topic': 'x'}, value=3.0, type='counter'), \
+Sample(name='b', labels={}, value=1.5, type='')], 1)
     """
     samples: list[Sample] = []
     malformed = 0
+    types = dict(_TYPE.findall(text))
     for line in text.split("\n"):
         line = line.strip()
         if not line or line.startswith("#"):
@@ -67,8 +70,22 @@ Sample(name='b', labels={}, value=1.5)], 1)
         if sample is None:
             malformed += 1
         else:
-            samples.append(sample)
+            samples.append(sample._replace(type=type_of(sample.name, types)))
     return samples, malformed
+
+
+def type_of(name: str, types: Mapping[str, str]) -> str:
+    """The type of a metric: ``counter``, ``gauge`` and so on; empty if it is not stated.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    types
+        Types by name; OpenMetrics leaves out the ``_total`` of a counter.
+    """
+    found = types.get(name) or types.get(name.removesuffix("_total"), "")
+    return "" if found in ("untyped", "unknown") else found
 
 
 class _NoRedirect(HTTPRedirectHandler):

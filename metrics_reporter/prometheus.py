@@ -12,6 +12,7 @@ records each took since the last scrape. Otherwise it is reported for the topic,
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, Strict, field_validator
 from metrics_reporter.documents import WholeKey, as_model, load_mapping
 from metrics_reporter.errors import ReporterError
 from metrics_reporter.exposition import Sample, checked_url, parse, scrape
+from metrics_reporter.growth import Growth
 from metrics_reporter.metrics import (
     BYTES_IN,
     BYTES_OUT,
@@ -56,6 +58,8 @@ from metrics_reporter.metrics import (
 from metrics_reporter.records import Record
 from metrics_reporter.source_plugins import Connection
 
+log = logging.getLogger(__name__)
+
 # Read to interpret the rest, and not reported.
 END_OFFSET, REPLICAS, START_TIME = "end_offset", "replicas", "start_time"
 # The metrics of a topic's record; a record without them has no use.
@@ -65,6 +69,7 @@ _AT_ONCE = 16
 # A log that exists on brokers but is not a topic.
 _METADATA = "__cluster_metadata"
 
+_Type = Literal["counter", "gauge"] | None
 # Metric, topic or None, partition or -1.
 MetricKey = tuple[str, str | None, int]
 
@@ -81,7 +86,10 @@ class Rule(BaseModel):
         ``end_offset`` and ``replicas`` (0 where the broker does not lead the partition)
         help to split a topic's rates by partition; ``start_time`` is the process's.
     kind
-        Counters become rates per second, gauges keep their values.
+        Counters become rates per second, gauges keep their values. By default what the page
+        states (``# TYPE``), and else a gauge.
+    type
+        ``gauge`` for a rule of what the page calls a gauge, ``counter`` for one of all else.
     where
         Label to a regular expression of its whole value.
     scale
@@ -92,7 +100,8 @@ class Rule(BaseModel):
 
     name: str
     metric: Annotated[str, Field(min_length=1, max_length=255)]
-    kind: Literal["counter", "gauge"] = "gauge"
+    kind: Literal["counter", "gauge"] | None = None
+    type: Literal["counter", "gauge"] | None = None
     where: dict[str, str] = {}
     scale: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] = 1.0
 
@@ -106,8 +115,16 @@ class Rule(BaseModel):
                 raise ValueError(f"a regular expression ({error})") from None
         return given
 
+    def is_of(self, type: str) -> bool:
+        """Whether it is a rule of metrics of this type."""
+        return self.type is None or (self.type == "gauge") == (type == "gauge")
+
+    def counts(self, type: str) -> bool:
+        """Whether a metric of this type is a counter."""
+        return (self.kind or type) == "counter"
+
     def takes(self, sample: Sample) -> bool:
-        """Whether the labels match; the name already does."""
+        """Whether the labels match; the name and the type already do."""
         return all(
             re.fullmatch(pattern, sample.labels.get(label, ""))
             for label, pattern in self.where.items()
@@ -175,11 +192,24 @@ def load_prometheus(path: str | Path) -> PrometheusOptions:
 
 
 def _defaults() -> Iterator[Rule]:
-    def counter(name: str, metric: str, scale: float = 1.0, **where: str) -> Rule:
-        return Rule(name=name, metric=metric, kind="counter", where=where, scale=scale)
+    def counter(
+        name: str,
+        metric: str,
+        scale: float = 1.0,
+        *,
+        where: dict[str, str] | None = None,
+        type: _Type = None,
+    ) -> Rule:
+        return Rule(
+            name=name, metric=metric, kind="counter", type=type, where=where or {}, scale=scale
+        )
 
-    def gauge(name: str, metric: str, **where: str) -> Rule:
-        return Rule(name=f"{name}(_value)?", metric=metric, where=where)
+    def gauge(
+        name: str, metric: str, where: dict[str, str] | None = None, *, type: _Type = None
+    ) -> Rule:
+        return Rule(
+            name=f"{name}(_value)?", metric=metric, kind="gauge", type=type, where=where or {}
+        )
 
     of_topics = r"kafka_server_broker_?topic_?(?:partition_?)?metrics_(?:total_)?"
     meters = {
@@ -191,10 +221,18 @@ def _defaults() -> Iterator[Rule]:
         "total_?produce_?requests": PRODUCE_RATE,
         "total_?fetch_?requests": FETCH_RATE,
     }
+    # A meter has a count and rates over 1, 5 and 15 minutes. A rule file may give any of them the
+    # meter's own name, so that only the type on the page tells which it is; but a count is one.
+    rates = (r"_?(?:one_?minute_?|1_?m(?:in)?_?)?rate", "_?five_?minute_?rate")
     for name, metric in meters.items():
-        yield counter(f"{of_topics}{name}(_?per_?sec)?(_count)?(_total)?", metric)
+        meter = f"{of_topics}{name}(?:_?per_?sec)?"
+        yield counter(f"{meter}_count(?:_total)?", metric)
+        yield counter(f"{meter}(?:_total)?", metric, type="counter")
     for name, metric in meters.items():
-        yield gauge(f"{of_topics}{name}(_?per_?sec)?_?one_?minute_?rate", metric)
+        meter = f"{of_topics}{name}(?:_?per_?sec)?"
+        yield gauge(f"{meter}(?:_total)?", metric, type="gauge")
+        for rate in rates:
+            yield gauge(f"{meter}{rate}(?:_?all_?topics)?", metric)
     yield gauge("kafka_log_log_size", SIZE)
     yield gauge("kafka_log_log_log_?end_?offset", END_OFFSET)
     yield gauge("kafka_cluster_partition_replicas_?count", REPLICAS)
@@ -205,11 +243,12 @@ def _defaults() -> Iterator[Rule]:
     idle = "kafka_server_kafka_?request_?handler_?pool_request_?handler_?avg_?idle"
     yield gauge(f"{idle}(_?percent)?_?one_?minute_?rate", HANDLER_IDLE)
     # Kafka counts idle time in nanoseconds.
-    yield counter(f"{idle}_?percent(_count|_total)+", HANDLER_IDLE, 1e-9)
-    yield gauge(f"{idle}(_?percent)?", HANDLER_IDLE)
+    yield counter(f"{idle}_?percent_count(_total)?", HANDLER_IDLE, 1e-9)
+    yield counter(f"{idle}_?percent_total", HANDLER_IDLE, 1e-9, type="counter")
+    yield gauge(f"{idle}(_?percent)?(_total)?", HANDLER_IDLE)
     yield gauge("kafka_network_request_?channel_request_?queue_?size", REQUEST_QUEUE)
     flush = "kafka_log_log_?flush_?stats_log_?flush_?rate_?and_?time_?ms"
-    yield counter(f"{flush}(_count)?(_total)?", LOG_FLUSH_RATE, quantile="")
+    yield counter(f"{flush}(_count)?(_total)?", LOG_FLUSH_RATE, where={"quantile": ""})
     times = "kafka_network_request_?metrics_total_?time_?ms"
     # Excludes waits for data (fetch.max.wait.ms) and for replicas, which total times include.
     local = "kafka_network_request_?metrics_local_?time_?ms"
@@ -222,9 +261,9 @@ def _defaults() -> Iterator[Rule]:
         (local, "FetchFollower", FOLLOWER_LOCAL_MEAN, FOLLOWER_LOCAL_P999),
     ):
         only = {} if request is None else {"request": request}
-        yield gauge(f"{timer}_?mean", mean, **only)
-        yield gauge(timer, p999, **only, quantile=r"0?\.999")
-        yield gauge(f"{timer}_?999thpercentile", p999, **only)
+        yield gauge(f"{timer}_?mean", mean, only)
+        yield gauge(timer, p999, only | {"quantile": r"0?\.999"})
+        yield gauge(f"{timer}_?999thpercentile", p999, only)
 
 
 DEFAULT_RULES: tuple[Rule, ...] = tuple(_defaults())
@@ -290,16 +329,44 @@ class PrometheusSource:
         self._rulebook = Rulebook((*rules, *DEFAULT_RULES), topic_label, partition_label)
         self._timeout = timeout
         self._before: dict[int, Reading] = {}
+        self._growth = Growth()
+        self._late: set[int] = set()
 
     def __iter__(self) -> Iterator[list[Record]]:
         with ThreadPoolExecutor(min(_AT_ONCE, len(self._endpoints))) as pool:
             while True:
                 pages = pool.map(self._page, self._endpoints)
-                yield [
+                report = [
                     record
                     for broker, page in zip(self._endpoints, pages, strict=True)
                     for record in self._records(broker, page)
                 ]
+                self._check(report)
+                yield report
+
+    def _check(self, report: list[Record]) -> None:
+        """Compare the rates with the growth of sizes, and say which rates are late."""
+        self._growth.add(report)
+        problem = self._growth.contradiction()
+        self._growth.restart()
+        if problem is None:
+            self.problems.pop(BYTES_IN, None)
+        else:
+            self.problems[BYTES_IN] = problem
+        late = {
+            broker
+            for broker, reading in self._before.items()
+            if any(key[0] in _OF_TOPICS for key in reading.gauges)
+        }
+        if late - self._late:
+            log.info(
+                "prometheus: %s exported as rates over the last minute by broker %s%s: they follow "
+                "a change a minute late; a rule for their Count would not",
+                " and ".join(_OF_TOPICS),
+                min(late),
+                f" and {len(late) - 1} others" if len(late) > 1 else "",
+            )
+            self._late = late
 
     def _page(self, broker: int) -> tuple[float, float, str] | ReporterError:
         """Time of reading, on the monotonic and the wall clock, and the page."""
@@ -341,7 +408,7 @@ class Rulebook:
         self._rules = [(re.compile(rule.name, re.IGNORECASE), rule) for rule in rules]
         self._topic = topic_label
         self._partition = partition_label
-        self._known: dict[str, list[tuple[int, Rule]]] = {}
+        self._known: dict[tuple[str, str], list[tuple[int, Rule]]] = {}
 
     def read(self, at: float, samples: Iterable[Sample]) -> Reading:
         """Interpret samples; if two rules give the same metric, the first counts.
@@ -349,7 +416,7 @@ class Rulebook:
         Samples of one rule that map to the same metric differ in labels without a meaning
         here: counters are summed, and of gauges the largest counts.
         """
-        found: dict[MetricKey, tuple[int, float]] = {}
+        found: dict[MetricKey, tuple[int, bool, float]] = {}
         for sample in samples:
             for order, rule in self.candidates(sample):
                 if not rule.takes(sample):
@@ -357,33 +424,34 @@ class Rulebook:
                 key = self.key(rule, sample.labels)
                 value = sample.value * rule.scale
                 if key is not None and isfinite(value) and value >= 0:
-                    first, before = found.get(key, (order, None))
+                    counts = rule.counts(sample.type)
+                    first, _, before = found.get(key, (order, counts, None))
                     if before is not None and first == order:
-                        value = value + before if rule.kind == "counter" else max(value, before)
+                        value = value + before if counts else max(value, before)
                     if first >= order:
-                        found[key] = (order, value)
+                        found[key] = (order, counts, value)
                 break
         counters: dict[MetricKey, float] = {}
         gauges: dict[MetricKey, float] = {}
-        for key, (order, value) in found.items():
-            kind = self._rules[order][1].kind
-            (counters if kind == "counter" else gauges)[key] = value
+        for key, (_, counts, value) in found.items():
+            (counters if counts else gauges)[key] = value
         return Reading(at, counters, gauges)
 
     def candidates(self, sample: Sample) -> list[tuple[int, Rule]]:
-        """The rules for the sample's name, with their places in the order."""
+        """The rules for the sample's name and type, with their places in the order."""
         name = sample.name
         if "name" in sample.labels:
             # Without rules the exporter writes type_attribute{name=...}.
             head, _, attribute = name.rpartition("_")
             name = f"{head}_{sample.labels['name']}_{attribute}"
-        if name not in self._known:
-            self._known[name] = [
+        known = name, sample.type
+        if known not in self._known:
+            self._known[known] = [
                 (order, rule)
                 for order, (pattern, rule) in enumerate(self._rules)
-                if pattern.fullmatch(name)
+                if rule.is_of(sample.type) and pattern.fullmatch(name)
             ]
-        return self._known[name]
+        return self._known[known]
 
     def key(self, rule: Rule, labels: Mapping[str, str]) -> MetricKey | None:
         """What a sample of a rule is about; None if its labels name no partition."""

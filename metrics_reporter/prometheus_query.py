@@ -22,7 +22,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from metrics_reporter.documents import WholeKey, as_model, clipped, load_mapping
 from metrics_reporter.errors import ReporterError
-from metrics_reporter.exposition import HttpStatusError, Sample, checked_url, fetch, shown
+from metrics_reporter.exposition import (
+    HttpStatusError,
+    Sample,
+    checked_url,
+    fetch,
+    shown,
+    type_of,
+)
 from metrics_reporter.prometheus import (
     DEFAULT_RULES,
     END_OFFSET,
@@ -174,10 +181,11 @@ def load_query_options(path: str | Path) -> QueryOptions:
 
 
 class Query(NamedTuple):
-    """A query for one metric of the server, and the rule that tells what it is."""
+    """A query for one metric of the server, the rule that tells what it is, and if it counts."""
 
     order: int
     expression: str
+    counts: bool
 
 
 @dataclass(frozen=True)
@@ -234,14 +242,16 @@ class PrometheusServer:
             If there is none, or the server does not answer.
         """
         names = self._names("__name__", start, end, self._matchers({}))
+        types = self._types()
         found: list[Query] = []
         for name in names:
-            queries = self._of_name(name, None)
+            type = type_of(name, types)
+            queries = self._of_name(name, None, type)
             if not queries and name.startswith("kafka_"):
                 # Without rules the exporter writes type_attribute{name=...}.
                 matchers = self._matchers({"__name__": name})
                 for attribute in self._names("name", start, end, matchers):
-                    queries += self._of_name(name, attribute)
+                    queries += self._of_name(name, attribute, type)
             found += queries
         if not found:
             raise ReporterError(
@@ -273,8 +283,8 @@ class PrometheusServer:
         malformed = 0
         for query in queries:
             rule = self._options.rules[query.order]
-            growing = rule.kind == "counter" or rule.metric == END_OFFSET
-            into = counters if rule.kind == "counter" else gauges
+            growing = query.counts or rule.metric == END_OFFSET
+            into = counters if query.counts else gauges
             for labels, values in self._range(query.expression, start, end):
                 name = str(labels.get(self._options.broker.label, ""))
                 broker = self._options.broker.id_of(name)
@@ -309,23 +319,37 @@ class PrometheusServer:
             records += records_of(broker, 1000 * when, zeros, Reading(1.0, rates, levels))
         return Found(records, unnamed, malformed)
 
-    def _of_name(self, name: str, attribute: str | None) -> list[Query]:
+    def _types(self) -> dict[str, str]:
+        """Types of metrics by name, as far as the server knows what the exporters stated."""
+        try:
+            data = self._ask("metadata", {"limit_per_metric": "1"}, post=False)
+        except ReporterError:
+            # Not every server with this API has metadata, and the series are what is needed.
+            return {}
+        stated = data if isinstance(data, dict) else {}
+        return {
+            name: str(some[0].get("type", ""))
+            for name, some in stated.items()
+            if isinstance(some, list) and some and isinstance(some[0], dict)
+        }
+
+    def _of_name(self, name: str, attribute: str | None, type: str) -> list[Query]:
         """Queries for a metric, one for each rule that may take it."""
         labels = {} if attribute is None else {"name": attribute}
         options = self._options
         by = ", ".join((options.broker.label, options.topic_label, options.partition_label))
         found = []
-        for order, rule in self._rulebook.candidates(Sample(name, labels, 0.0)):
+        for order, rule in self._rulebook.candidates(Sample(name, labels, 0.0, type)):
             if rule.metric == START_TIME:
                 continue
             selected = self._matchers({"__name__": name, **labels}, rule.where)
             window = f"[{int(options.rate_over)}s]"
-            if rule.kind == "counter" or rule.metric == END_OFFSET:
+            if rule.counts(type) or rule.metric == END_OFFSET:
                 inner = f"rate({selected}{window})"
                 expression = f"sum by ({by}) ({inner})"
             else:
                 expression = f"max by ({by}) ({selected})"
-            found.append(Query(order, expression))
+            found.append(Query(order, expression, rule.counts(type)))
         return found
 
     def _matchers(self, equal: Mapping[str, str], like: Mapping[str, str] | None = None) -> str:

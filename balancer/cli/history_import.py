@@ -11,7 +11,7 @@ import typer
 from balancer.cli.history_backtest import moment
 from balancer.cli.history_options import Archive, Cluster, Master, Properties, start_spark
 from balancer.cli.spark_progress import spark_working
-from balancer.cli.terminal import AsJson, CommandError, check_outputs, out, print_json
+from balancer.cli.terminal import AsJson, CommandError, check_outputs, out, print_json, say
 from metrics_reporter.exposition import shown
 from metrics_reporter.quantities import plural
 
@@ -84,6 +84,8 @@ def import_(
             parallel=parallel,
             report=lambda days, total: progress("days", days, total),
         )
+    if done.contradiction is not None:
+        say(f"warning: {done.contradiction}")
     if json:
         print_json({"archive": str(archive), **done._asdict()})
         return

@@ -177,7 +177,11 @@ def read_pages(
     if options.time.path is None:
         # The time has been read, and is not a part of a sample in all formats.
         text = f.when(time.isNotNull(), f.regexp_replace(text, _AFTER, "")).otherwise(text)
-    lines = lines.where((f.trim("value") != "") & ~f.trim("value").startswith("#")).select(
+    # A type has no time of its own: only where the path tells it, it is known of which page it is.
+    comment = f.trim("value").startswith("#")
+    if options.time.path is not None and isinstance(options.broker, FromPath):
+        comment &= ~f.trim("value").rlike(r"^#\s+TYPE\s")
+    lines = lines.where((f.trim("value") != "") & ~comment).select(
         text.alias("text"), _broker(options, text).alias("of"), time.alias("at")
     )
     known = (f.col("of") != "") & f.col("at").isNotNull()
@@ -190,7 +194,7 @@ def read_pages(
     pages = pages.withColumns(
         {"before": f.lag("page").over(order), "before_at": f.lag("at").over(order)}
     ).select("of", "at", "page", "before", "before_at")
-    strays = lines.where(~f.coalesce(known, f.lit(False))).select("text")
+    strays = lines.where(~f.coalesce(known, f.lit(False)) & ~f.col("text").startswith("#"))
 
     def of_pages(batches: Iterable[Any]) -> Iterator[Any]:
         rules = (*options.metrics, *DEFAULT_RULES)
@@ -204,7 +208,7 @@ def read_pages(
         yield from batches_of(rows)
 
     def of_strays(batches: Iterable[Any]) -> Iterator[Any]:
-        texts = (text for batch in batches for text in batch.column(0).to_pylist())
+        texts = (text for batch in batches for text in batch.column("text").to_pylist())
         yield from batches_of(row_of_problem(text, None, cluster) for text in texts)
 
     found = (pages.mapInArrow(of_pages, DECODED), strays.mapInArrow(of_strays, DECODED))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from cluster_model.history.schema import DECODED, DEFAULT_CLUSTER
 from metrics_reporter.documents import shown as quoted
 from metrics_reporter.errors import ReporterError
 from metrics_reporter.exposition import shown
+from metrics_reporter.growth import Growth
 from metrics_reporter.prometheus_query import (
     MOST_POINTS,
     PrometheusServer,
@@ -27,13 +29,20 @@ from metrics_reporter.prometheus_query import (
     QueryOptions,
 )
 
+# Steps whose rates are compared with the growth of sizes.
+_COMPARED = 10
+
 
 class Imported(NamedTuple):
-    """What an import has written: days, records, and what was not a record."""
+    """What an import has written: days, records, what was not a record, and what cannot be right.
+
+    `contradiction` is a sentence about rates that the growth of sizes contradicts, or None.
+    """
 
     days: int
     records: int
     malformed: int
+    contradiction: str | None = None
 
 
 class _Plan(NamedTuple):
@@ -148,6 +157,7 @@ def import_prometheus(
         See :func:`read_prometheus`; also if no record was found.
     """
     plan = _plan(url, options, first_ms, end_ms)
+    contradiction = _contradiction(url, options, plan, first_ms, end_ms)
     begins = [first_ms, *range(first_ms // DAY_MS * DAY_MS + DAY_MS, end_ms, DAY_MS)]
     records = malformed = 0
     told = "no series"
@@ -177,7 +187,23 @@ def import_prometheus(
             f"{shown(url)}: no records found from {first_ms} to {end_ms} "
             f"(ms since 1970), but {told}"
         )
-    return Imported(len(begins), records, malformed)
+    return Imported(len(begins), records, malformed, contradiction)
+
+
+def _contradiction(
+    url: str, options: QueryOptions, plan: _Plan, first_ms: int, end_ms: int
+) -> str | None:
+    """What the last steps of the range say of the rates; see :class:`Growth`."""
+    first, end = _steps(options, first_ms, end_ms)
+    begin = max(first, end - _COMPARED * int(options.step))
+    try:
+        records = PrometheusServer(url, options).read(plan.queries, begin, end).records
+    except ReporterError as error:
+        raise HistoryError(str(error)) from None
+    growth = Growth()
+    for _, of_time in groupby(records, key=lambda record: record.time_ms):
+        growth.add(of_time)
+    return growth.contradiction()
 
 
 def _steps(options: QueryOptions, first_ms: int, end_ms: int) -> tuple[int, int]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 from command_line import invoke
 from confluent_kafka import Producer
 
-from metrics_reporter import mock_cluster, read_records
+from metrics_reporter import Record, mock_cluster, read_records
 from metrics_reporter.errors import ReporterError
 from metrics_reporter.source_plugins import SOURCES, Connection, open_source
 
@@ -105,6 +108,72 @@ def test_a_try_of_which_a_part_fails_exits_with_1(tmp_path: Path) -> None:
         # Once, though it failed twice.
         assert reported.count("broker 7 not measured: http://127.0.0.1:1/: ") == 1
         assert "secret" not in reported
+
+
+@contextmanager
+def exporter(*pages: str) -> Iterator[str]:
+    """Address of an exporter that serves these pages, one after the other, and then the last."""
+    left = list(pages)
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write((left.pop(0) if len(left) > 1 else left[0]).encode())
+
+        def log_message(self, *args: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/metrics"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def tried(*pages: str) -> tuple[int, str, str, list[Record]]:
+    """Exit code and output of a trial run with an exporter, and what it sent."""
+    with mock_cluster() as bootstrap, exporter(*pages) as url:
+        Producer({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics("metrics", 10)
+        words = ["--source", "prometheus", "--endpoint", f"0={url}", "--interval", "0.3", "--once"]
+        code, said, reported = run(*words, bootstrap=bootstrap)
+        return code, said, reported, list(read_records(bootstrap, "metrics"))
+
+
+# As the JMX exporter writes rates without rules, on Amazon MSK for example.
+GAUGES = """\
+# TYPE kafka_server_BrokerTopicMetrics_OneMinuteRate gauge
+kafka_server_BrokerTopicMetrics_OneMinuteRate{{name="BytesInPerSec",topic="orders",}} {0}
+kafka_server_BrokerTopicMetrics_OneMinuteRate{{name="BytesOutPerSec",topic="orders",}} {1}
+kafka_server_BrokerTopicMetrics_OneMinuteRate{{name="BytesInPerSec",}} {0}
+kafka_server_BrokerTopicMetrics_OneMinuteRate{{name="BytesOutPerSec",}} {1}
+# TYPE kafka_log_Log_Value gauge
+kafka_log_Log_Value{{name="Size",partition="0",topic="orders",}} 1.0E9
+"""
+
+
+@pytest.mark.parametrize("short", [False, True])
+def test_rates_that_are_gauges_are_reported_as_they_are(short: bool) -> None:
+    """Also where they fall, and under a name that a count may have."""
+    pages = [GAUGES.format(*rates) for rates in (("3000000.0", 6e6), ("2900000.0", 6.1e6))]
+    if short:
+        replaced = (
+            re.sub(r'Metrics_One.*{name="(\w+)PerSec",', r"Metrics_\1_per_sec{", p) for p in pages
+        )
+        types = "".join(
+            f"# TYPE kafka_server_BrokerTopicMetrics_Bytes{way}_per_sec gauge\n"
+            for way in ("In", "Out")
+        )
+        pages = [types + page for page in replaced]
+    code, _, reported, records = tried(*pages)
+    assert code == 0, reported
+    assert "exported as rates over the last minute by broker 0" in reported
+    assert [r.metrics for r in records if r.topic and "size" not in r.metrics] == [
+        {"bytes_in": 3e6, "bytes_out": 6e6},
+        {"bytes_in": 2.9e6, "bytes_out": 6.1e6},
+    ]
 
 
 def test_passwords_on_the_command_line_are_refused_and_not_shown() -> None:

@@ -32,7 +32,8 @@ def two_thirds_from_followers(s: Snapshot) -> Floats:
 
 def from_one_zone(s: Snapshot) -> Floats:
     """All readers are in the first rack, where each partition has a replica."""
-    return (s.broker_rack[s.replica_broker] == 0).astype(np.float64)
+    share: Floats = (s.broker_rack[s.replica_broker] == 0).astype(np.float64)
+    return share
 
 
 class Zones(World):

@@ -35,7 +35,7 @@ def recorded(page: str, name: str) -> dict[tuple[str, str], float]:
     """A metric of a page by thread and task."""
     return {
         (labels["thread_id"], labels.get("task_id", "")): value
-        for found, labels, value in parse(page)[0]
+        for found, labels, value, _ in parse(page)[0]
         if found == name
     }
 

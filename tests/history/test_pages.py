@@ -73,6 +73,19 @@ def test_a_page_in_each_file(spark: SparkSession, tmp_path: Path) -> None:
     assert len({r.source_offset for r in found}) == len(found)
 
 
+def test_a_rate_that_a_page_calls_a_gauge_is_taken_as_it_is(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    name = "kafka_server_brokertopicmetrics_bytesin_per_sec"
+    (tmp_path / "kafka-1").mkdir()
+    for minute, rate in enumerate((3e6, 2.9e6)):
+        page = f'# TYPE {name} gauge\n{name}{{topic="a"}} {rate}\n'
+        (tmp_path / "kafka-1" / f"{T + 60 * minute}.prom").write_text(page)
+    (tmp_path / "kafka-1" / "never.prom").write_text(f"# TYPE {name} gauge\n")
+    found = read_pages(spark, [str(tmp_path)], options(time={"path": r"/(\d+)\.prom"})).collect()
+    assert sorted((r.time_ms // 1000 - T, r.bytes_in) for r in found) == [(0, 3e6), (60, 2.9e6)]
+
+
 def test_lines_with_their_times_and_brokers(spark: SparkSession, tmp_path: Path) -> None:
     text = "".join(
         page(1000.0 + 6000 * n, at=f" {T + 60 * n}.000", broker=b) for n in range(3) for b in (4, 5)
@@ -130,7 +143,13 @@ def test_a_prometheus_server_is_imported_by_day(spark: SparkSession, tmp_path: P
     with served(cluster(first, end)) as there:
         once = json.loads(imported(there, first, end))
         records = 2 * 20 * 4
-        assert once == {"archive": str(archive), "days": 2, "records": records, "malformed": 0}
+        assert once == {
+            "archive": str(archive),
+            "days": 2,
+            "records": records,
+            "malformed": 0,
+            "contradiction": None,
+        }
         # Replaced, not added.
         assert json.loads(imported(there, first + 300, end))["records"] == records * 3 / 4
         assert read_archive(spark, archive).count() == records

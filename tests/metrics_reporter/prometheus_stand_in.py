@@ -27,6 +27,8 @@ class StandIn:
     ----------
     series
         Times and values by labels, ``__name__`` among them.
+    types
+        What exporters stated of metrics (``# TYPE``), by name.
     most
         Values that an answer may have, as of a server with a limit.
     failures
@@ -34,6 +36,7 @@ class StandIn:
     """
 
     series: dict[Labels, list[tuple[float, float]]] = field(default_factory=dict)
+    types: dict[str, str] = field(default_factory=dict)
     most: int = 10**9
     failures: list[int] = field(default_factory=list)
     asked: list[tuple[str, dict[str, str], dict[str, str]]] = field(default_factory=list)
@@ -49,6 +52,8 @@ class StandIn:
         if found:
             some = [dict(s) for s in self._selected(asked["match[]"])]
             return 200, sorted({s[found[1]] for s in some if found[1] in s})
+        if path == "/api/v1/metadata":
+            return 200, {k: [{"type": v, "help": "", "unit": ""}] for k, v in self.types.items()}
         if path == "/api/v1/query":
             inner = re.fullmatch(r"count\((.*)\)", asked["query"])
             assert inner

@@ -21,7 +21,7 @@ LABELS = st.dictionaries(
     st.text(st.characters(codec="utf-8", exclude_characters="\r")),
     max_size=3,
 )
-SAMPLES = st.builds(Sample, NAMES, LABELS, st.floats(allow_nan=False))
+SAMPLES = st.builds(Sample, NAMES, LABELS, st.floats(allow_nan=False), st.just(""))
 
 
 def written(sample: Sample) -> str:

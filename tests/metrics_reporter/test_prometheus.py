@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -119,6 +120,90 @@ def test_the_names_that_rule_files_give_to_bytes_in(name: str) -> None:
 def test_what_is_said_of_a_broker(line: str, metric: str, value: float) -> None:
     found = reading(line)
     assert {**found.counters, **found.gauges} == {(metric, None, -1): pytest.approx(value)}
+
+
+METER = "kafka_server_brokertopicmetrics_bytesin"
+
+
+@pytest.mark.parametrize(
+    ("name", "type", "counts"),
+    [
+        # kafka.server<type=BrokerTopicMetrics, name=(.+)PerSec><>OneMinuteRate, type: GAUGE
+        (f"{METER}_per_sec", "gauge", False),
+        (f"{METER}_total", "gauge", False),
+        ("kafka_server_broker_topic_metrics_bytesin_per_sec", "gauge", False),
+        # Confluent's jmx-monitoring-stacks, shared-assets/jmx-exporter/kafka_broker.yml
+        (f"{METER}persec", "untyped", True),
+        (f"{METER}persec_oneminuterate", "gauge", False),
+        (f"{METER}persec_oneminuterate_alltopics", "gauge", False),
+        (f"{METER}persec_count", "gauge", True),
+        # Without rules, as of Amazon MSK
+        ("kafka_server_BrokerTopicMetrics_BytesInPerSec_OneMinuteRate", "untyped", False),
+        ("kafka_server_BrokerTopicMetrics_BytesInPerSec_Count", "untyped", True),
+        (f"{METER}_1m_rate", "", False),
+        (f"{METER}_rate", "", False),
+    ],
+)
+def test_a_rate_is_what_the_page_calls_a_gauge_or_names_so(
+    name: str, type: str, counts: bool
+) -> None:
+    stated = f"# TYPE {name} {type}\n" if type else ""
+    found = reading(f"{stated}{name} 3e6")
+    assert (found.counters if counts else found.gauges) == {("bytes_in", None, -1): 3e6}
+    assert not (found.gauges if counts else found.counters)
+
+
+def test_rates_over_five_minutes_count_where_there_are_no_better_ones() -> None:
+    five, one = f"{METER}persec_fiveminuterate 5", f"{METER}persec_oneminuterate 1"
+    assert reading(five).gauges == {("bytes_in", None, -1): 5.0}
+    assert reading(f"{five}\n{one}").gauges == {("bytes_in", None, -1): 1.0}
+    assert reading(f"{METER}persec_meanrate 7")[1:] == ({}, {})
+
+
+def test_idle_time_as_a_rate_is_no_time_in_nanoseconds() -> None:
+    idle = "kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent_total"
+    key = ("request_handler_idle", None, -1)
+    assert reading(f"# TYPE {idle} gauge\n{idle} 0.9").gauges == {key: 0.9}
+    assert reading(f"{idle} 2e9").counters == {key: 2.0}
+
+
+@pytest.mark.parametrize(("kind", "counts"), [(None, True), ("gauge", False), ("counter", True)])
+def test_a_rule_may_state_the_kind_or_leave_it_to_the_page(kind: Any, counts: bool) -> None:
+    own = Rule(name="my_in", metric="bytes_in", kind=kind)
+    found = reading("# TYPE my_in counter\nmy_in 5", rules=(own,))
+    assert bool(found.counters) == counts
+    assert bool(reading("my_in 5", rules=(own,)).counters) == (kind == "counter")
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "told"),
+    [
+        # Steady, but read as a counter.
+        (3e6, 3.12e6, "of t they are 2 kB/s, and it grows by 3 MB/s"),
+        (3e6, 183e6, None),
+    ],
+)
+def test_rates_that_the_growth_of_sizes_contradicts_are_named(
+    first: float, last: float, told: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 'kafka_log_log_size{{topic="t",partition="0"}} {}\n'
+    texts = iter(
+        page(topics={"t": (counter, 0)}) + "\n" + size.format(grown)
+        for counter, grown in ((first, 1e9), (last, 1e9 + 180e6), (2 * last, 1e9 + 180e6))
+    )
+    clock = iter([0.0, 0.0, 60.0, 60.0, 120.0, 120.0])
+    monkeypatch.setattr(module, "scrape", lambda url, timeout: next(texts))
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    times = iter([0.0, 60.0, 120.0])
+    monkeypatch.setattr("time.time", lambda: next(times))
+    source = PrometheusSource({1: "http://a/"})
+    reports = iter(source)
+    next(reports)
+    next(reports)
+    assert (told or "") in source.problems.get("bytes_in", "")
+    assert (told is None) == (not source.problems)
+    next(reports)
+    assert not source.problems
 
 
 def test_the_size_of_a_replica_is_a_level_and_so_reported_at_once() -> None:

@@ -52,6 +52,20 @@ def test_a_counter_that_was_reset_has_the_rate_of_its_growth() -> None:
     assert record.metrics == {"bytes_in": 6.0}
 
 
+def test_a_rate_that_exporters_call_a_gauge_is_taken_as_it_is() -> None:
+    name = "kafka_server_brokertopicmetrics_bytesin_per_sec"
+    there = StandIn(types={name: "gauge"})
+    there.add(name, [(T - 60, 3e6), (T - 30, 2.9e6), (T, 3e6)], topic="a", instance="kafka-1:7071")
+    with served(there):
+        server = PrometheusServer(there.url, options())
+        (record,) = server.read(server.queries(T, T + 60), T, T + 60).records
+        assert record.metrics == {"bytes_in": 3e6}
+        # A server without metadata has only the name to tell.
+        there.types = {}
+        (query,) = server.queries(T, T + 60)
+        assert query.counts
+
+
 def test_a_range_that_is_too_large_is_halved() -> None:
     there = cluster(T, T + 600)
     there.most = 6
