@@ -52,6 +52,7 @@ from metrics_reporter import (
     RecordBatch,
     SimulatedSource,
 )
+from metrics_reporter.coverage import Coverage
 from metrics_reporter.documents import shown
 
 _BATCH = 50_000
@@ -365,7 +366,8 @@ class ClusterModel:
         if not len(done.start_ms):
             raise ModelError(
                 f"cluster model: no complete window of metrics found, at least 1 of "
-                f"{self._rates.window_ms / 1000:g} s expected (the newest window is not complete)"
+                f"{self._rates.window_ms / 1000:g} s expected (the newest window is not complete; "
+                f"{_covered(done)})"
             )
         base, trust = state.base, self._trust
         facts = evidence(
@@ -490,11 +492,12 @@ class ClusterModel:
             return
         living = base.broker_state != BrokerState.DEAD
         doubted = int((verdict.doubted & living).sum())
+        covered = _covered(done)
         if doubted > self._trust.max_share * living.sum():
             raise ModelError(
                 f"cluster model: {doubted} of {living.sum()} brokers do not report, or report what "
                 f"cannot be trusted, at most {self._trust.max_share:.0%} expected; for example: "
-                f"{next(d for d in verdict.doubts if not d.set_aside).sentence}"
+                f"{next(d for d in verdict.doubts if not d.set_aside).sentence} ({covered})"
             )
         asked = np.append(~verdict.doubted, False)[facts.leader]
         known = done.partitions & asked
@@ -504,7 +507,8 @@ class ClusterModel:
             raise ModelError(
                 f"cluster model: metrics of {ratio:.1%} of partitions found, at least "
                 f"{min_ratio:.1%} expected; {(asked & ~known).sum()} are missing, for example "
-                f"{base.topics[base.partition_topic[missing]]}-{base.partition_number[missing]}"
+                f"{base.topics[base.partition_topic[missing]]}-{base.partition_number[missing]} "
+                f"({covered})"
             )
 
     def _state(self) -> ModelState:
@@ -731,6 +735,15 @@ def _partition_names(snapshot: Snapshot) -> list[tuple[str, int]]:
 
 def _unchanged(row: Ints, n: int) -> bool:
     return len(row) == n and bool((row == np.arange(n)).all())
+
+
+def _covered(done: Completeness) -> str:
+    """How much is known, and if rates are missing, what tells why."""
+    rates, sizes = int(done.partitions.sum()), int(done.sizes.sum())
+    found = str(Coverage(len(done.partitions), rates, sizes))
+    lacking = rates < len(done.partitions)
+    remedy = "; `counterpoise report-metrics --once` names what exporters lack"
+    return found + (remedy if lacking else "")
 
 
 def _no_reads(base: Snapshot) -> LoadWindows:

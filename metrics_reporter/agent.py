@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from metrics_reporter.clients import ANSWER_TIMEOUT, create, kafka, reason
+from metrics_reporter.coverage import Coverage, coverage
 from metrics_reporter.errors import ReporterError
 from metrics_reporter.records import Record
 from metrics_reporter.reporter import Reporter
@@ -85,11 +86,17 @@ class Agent:
         self._stop = threading.Event()
         self._failed_since = 0
         self._delivered = 0
+        self._report: list[Record] = []
 
     @property
     def delivered(self) -> int:
         """Records that the topic acknowledged so far."""
         return self._reporter.delivered
+
+    @property
+    def coverage(self) -> Coverage:
+        """What the newest report covers."""
+        return coverage(self._report)
 
     def run(self, reports: int | None = None) -> int:
         """Report until :meth:`stop`, for a number of reports, or until all sources end.
@@ -162,6 +169,7 @@ class Agent:
                 reported: Mapping[str, str] = getattr(self._sources[name], "problems", {})
                 problems |= {f"{name}: {key}": value for key, value in reported.items()}
             self._log_problems(problems)
+            self._report = report
             yield report
 
     def _log_problems(self, problems: dict[str, str]) -> None:

@@ -24,6 +24,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, Strict, field_validator
 
+from metrics_reporter.coverage import coverage
 from metrics_reporter.documents import WholeKey, as_model, load_mapping
 from metrics_reporter.errors import ReporterError
 from metrics_reporter.exposition import Sample, checked_url, parse, scrape
@@ -65,7 +66,19 @@ END_OFFSET, REPLICAS, START_TIME = "end_offset", "replicas", "start_time"
 # The metrics of a topic's record; a record without them has no use.
 _OF_TOPICS = (BYTES_IN, BYTES_OUT)
 _INNER = (END_OFFSET, REPLICAS, START_TIME)
+# What any process exports of itself.
+_OF_PROCESSES = (CPU, CPU_RATIO, START_TIME)
+# Prefixes of exporters that ask a cluster from outside, and are no brokers.
+_OUTSIDE = {
+    "kminion_": "kminion",
+    "kafka_topic_partition_current_offset": "kafka_exporter",
+    "kafka_exporter_": "kafka_exporter",
+    "kafka_consumergroup_": "kafka_exporter",
+}
 _AT_ONCE = 16
+_MISSING = "a rule of the exporters for {}:{} expected"
+_METERS = "type=BrokerTopicMetrics,name=BytesInPerSec and BytesOutPerSec, with and without topic=*,"
+_TOPICS = "type=BrokerTopicMetrics,name=BytesInPerSec and BytesOutPerSec,topic=*"
 # A log that exists on brokers but is not a topic.
 _METADATA = "__cluster_metadata"
 
@@ -331,20 +344,50 @@ class PrometheusSource:
         self._before: dict[int, Reading] = {}
         self._growth = Growth()
         self._late: set[int] = set()
+        self._compared = False
+        self._sizeless = False
 
     def __iter__(self) -> Iterator[list[Record]]:
-        with ThreadPoolExecutor(min(_AT_ONCE, len(self._endpoints))) as pool:
-            while True:
+        while True:
+            self._compared = False
+            # Not across reports: whoever collects an iterator would wait for threads to end, and a
+            # thread that is starting must not.
+            with ThreadPoolExecutor(min(_AT_ONCE, len(self._endpoints))) as pool:
                 pages = pool.map(self._page, self._endpoints)
                 report = [
                     record
                     for broker, page in zip(self._endpoints, pages, strict=True)
                     for record in self._records(broker, page)
                 ]
-                self._check(report)
-                yield report
+            self._check_rates(report)
+            self._check_coverage(report)
+            yield report
 
-    def _check(self, report: list[Record]) -> None:
+    def _check_coverage(self, report: list[Record]) -> None:
+        """Name the rule of the exporters without which nothing can be planned."""
+        if not self._compared:
+            return
+        lacks = self._lacking(report)
+        self.problems.pop("partitions", None)
+        if lacks is not None:
+            self.problems["partitions"] = f"{coverage(report)}: {lacks}"
+
+    def _lacking(self, report: list[Record]) -> str | None:
+        """Which MBeans no exporter has; None if rates of partitions are known."""
+        rated = [record for record in report if BYTES_IN in record.metrics]
+        if not rated:
+            return f"no exporter has bytes; {_MISSING.format('kafka.server', _METERS)}"
+        if all(record.topic is None for record in rated):
+            return f"no exporter has bytes of topics; {_MISSING.format('kafka.server', _TOPICS)}"
+        if not any(SIZE in record.metrics for record in report) and not self._sizeless:
+            self._sizeless = True
+            log.info(
+                "prometheus: no exporter has sizes, so topics without traffic stay unknown; %s",
+                _MISSING.format("kafka.log", "type=Log,name=Size,topic=*,partition=*"),
+            )
+        return None
+
+    def _check_rates(self, report: list[Record]) -> None:
         """Compare the rates with the growth of sizes, and say which rates are late."""
         self._growth.add(report)
         problem = self._growth.contradiction()
@@ -388,16 +431,18 @@ class PrometheusSource:
         samples, malformed = parse(text)
         self.malformed += malformed
         reading = self._rulebook.read(at, samples)
-        if reading.counters or reading.gauges:
+        if of_broker(reading):
             self.problems.pop(name, None)
         else:
             self.problems[name] = (
                 f"{name} not measured: no known Kafka metric found in {len(samples)} samples"
+                f"{_outside(samples)}"
             )
         before, self._before[broker] = self._before.get(broker), reading
         if before is not None and restarted(before, reading):
             self.resets += 1
             before = None
+        self._compared |= before is not None and of_broker(reading)
         return list(records_of(broker, int(1000 * now), before, reading))
 
 
@@ -465,6 +510,22 @@ class Rulebook:
         return rule.metric, topic, int(partition)
 
 
+def of_broker(reading: Reading) -> bool:
+    """Whether a page has any metric of a broker, so that the process it is of is the broker's."""
+    return any(key[0] not in _OF_PROCESSES for key in (*reading.counters, *reading.gauges))
+
+
+def _outside(samples: Sequence[Sample]) -> str:
+    """Which exporter it is, if not one of a broker."""
+    for prefix, name in _OUTSIDE.items():
+        if any(sample.name.startswith(prefix) for sample in samples):
+            return (
+                f"; this is {name}, which asks the cluster from outside and has no bytes of "
+                "brokers: the address of the broker's own exporter expected"
+            )
+    return ""
+
+
 def restarted(before: Reading, now: Reading) -> bool:
     """Whether the broker's process restarted: its start time differs, or a counter fell.
 
@@ -482,13 +543,15 @@ def restarted(before: Reading, now: Reading) -> bool:
 
 
 def records_of(broker: int, time_ms: int, before: Reading | None, now: Reading) -> Iterator[Record]:
-    """The records of a broker, from its last two scrapes.
+    """The records of a broker, from its last two scrapes; none if the page is not of a broker.
 
     Parameters
     ----------
     before
         None if there is no earlier scrape or the broker restarted since; then no rates.
     """
+    if not of_broker(now):
+        return
     values = {key: value for key, value in now.gauges.items() if key[0] not in _INNER}
     if before is not None and now.at > before.at:
         for key, value in now.counters.items():
@@ -497,6 +560,7 @@ def records_of(broker: int, time_ms: int, before: Reading | None, now: Reading) 
             if grown >= 0:
                 values[key] = grown / (now.at - before.at)
         values |= _reported_by_partition(before, now, values)
+        values |= _idle(before, now, values)
     metrics: dict[tuple[str | None, int], dict[str, float]] = {}
     for (metric, topic, partition), value in values.items():
         metrics.setdefault((topic, partition), {})[metric] = value
@@ -545,6 +609,33 @@ def _reported_by_partition(
         for p, share in zip(partitions, grown, strict=True):
             reported[BYTES_IN, topic, p] = rate * share / sum(grown) if rate > 0 else 0.0
     return reported
+
+
+def _idle(
+    before: Reading, now: Reading, values: Mapping[MetricKey, float]
+) -> dict[MetricKey, float]:
+    """Rates of 0 of topics without traffic, where the page does not tell who leads them.
+
+    Kafka has a topic's counters from its first byte on. Where a page has those of other topics,
+    a topic without them that has not grown is idle, which is not the same as unknown.
+    """
+    keys = (*now.counters, *now.gauges)
+    stated = {(metric, topic) for metric, topic, _ in keys if metric in _OF_TOPICS}
+    if not any(topic for _, topic in stated) or any(key[0] == REPLICAS for key in now.gauges):
+        return {}
+    grown: dict[str, bool] = {}
+    for key, level in now.gauges.items():
+        if key[0] in (SIZE, END_OFFSET) and key[1] is not None:
+            old = before.gauges.get(key)
+            grown[key[1]] = grown.get(key[1], False) or old is None or level > old
+    measured = {metric for metric, _, _ in values}
+    return {
+        (metric, topic, -1): 0.0
+        for metric in _OF_TOPICS
+        if metric in measured
+        for topic, grows in grown.items()
+        if not grows and (metric, topic) not in stated
+    }
 
 
 def _every(

@@ -17,7 +17,7 @@ from balancer.cli.daemon import ended_by_signals, logged, redacted
 from balancer.cli.options import addresses
 from balancer.cli.plugins import options_of
 from balancer.cli.snapshot import CommandConfig, Timeout
-from balancer.cli.terminal import LONGEST, CommandError, out
+from balancer.cli.terminal import LONGEST, CommandError, out, say
 from balancer.composition.client import client_properties
 from balancer.controller import Redactor
 from metrics_reporter.exposition import shown
@@ -178,6 +178,8 @@ def report_metrics(
         if once:
             sent = agent.run(2)
             out().print(f"{plural(sent, 'record')} sent to {topic}", markup=False)
+            if agent.coverage.partitions:
+                say(str(agent.coverage))
             raise typer.Exit(DONE if sent and not agent.problems else UNMET)
         _serve(agent)
 

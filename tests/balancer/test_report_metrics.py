@@ -176,6 +176,57 @@ def test_rates_that_are_gauges_are_reported_as_they_are(short: bool) -> None:
     ]
 
 
+PROCESS = "process_cpu_seconds_total 7\nprocess_start_time_seconds 5\n"
+SIZES = "".join(f'kafka_log_log_size{{topic="orders",partition="{p}"}} 4096\n' for p in range(12))
+TOTALS = "".join(f"kafka_server_brokertopicmetrics_bytes{way}_total 9\n" for way in ("in", "out"))
+
+
+@pytest.mark.parametrize(
+    ("page", "sentence", "sent"),
+    [
+        (
+            PROCESS + 'kminion_kafka_broker_info{broker_id="0"} 1\n',
+            "no known Kafka metric found in 3 samples; this is kminion, which asks the cluster",
+            0,
+        ),
+        (
+            PROCESS + 'kafka_topic_partition_current_offset{partition="0",topic="a"} 300\n',
+            "no known Kafka metric found in 3 samples; this is kafka_exporter, which asks",
+            0,
+        ),
+        (
+            PROCESS + SIZES,
+            "rates of 0, sizes of 12 of 12 partitions: no exporter has bytes; a rule of the "
+            "exporters for kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec",
+            2 * 12 + 1,
+        ),
+        (
+            PROCESS + SIZES + TOTALS,
+            "rates of 0, sizes of 12 of 12 partitions: no exporter has bytes of topics; a rule of "
+            "the exporters for kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec and "
+            "BytesOutPerSec,topic=* expected",
+            2 * 12 + 1,
+        ),
+    ],
+)
+def test_an_exporter_without_bytes_is_no_success(page: str, sentence: str, sent: int) -> None:
+    code, said, reported, records = tried(page)
+    assert (code, len(records)) == (1, sent)
+    assert reported.count(sentence) == 1
+    assert said == f"{sent} records sent to metrics\n"
+
+
+def test_a_try_says_what_is_covered() -> None:
+    topics = TOTALS.replace("_total", '_total{topic="orders"}')
+    code, _, reported, _ = tried(PROCESS + SIZES + TOTALS + topics)
+    assert code == 0, reported
+    assert reported.endswith("rates of 12, sizes of 12 of 12 partitions")
+    # Without sizes, nothing tells which topics are idle.
+    code, _, reported, _ = tried(PROCESS + TOTALS + topics)
+    assert code == 0, reported
+    assert "topics without traffic stay unknown; a rule of the exporters for kafka.log:" in reported
+
+
 def test_passwords_on_the_command_line_are_refused_and_not_shown() -> None:
     words = ["--source", "prometheus", "--endpoint", "7=http://me:secret@127.0.0.1:1/"]
     code, said, reported = run(*words, bootstrap="localhost:1")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cluster_model import BrokerRecord, InputError, PartitionRecord, Snapshot, SnapshotDocument
 from cluster_model.attribution import attribute_cpu
 from cluster_model.build import build_snapshot
-from cluster_model.live import ClusterModel, simulated_source
+from cluster_model.live import ClusterModel, ModelError, simulated_source
 from cluster_model.synthetic import synthetic_snapshot
 from cluster_model.trust import TrustParameters
 from cluster_model.windows import Extrapolation
@@ -527,3 +527,19 @@ def test_attributed_cpu_sums_to_the_measured(seed: int, factor: int, spread: flo
     assert (leader > 0).all()
     assert (follower > 0).all()
     np.testing.assert_allclose(carried(leader, follower), cpu, rtol=1e-6)
+
+
+@pytest.mark.parametrize("rated", [0, 1])
+def test_what_is_covered_is_stated_where_there_are_no_loads(rated: int) -> None:
+    """Also if there are no rates at all, and so no window of them."""
+    records = [
+        record._replace(
+            metrics={k: v for k, v in record.metrics.items() if k == "size" or i < rated}
+        )
+        for t in (0, 500, 1000)
+        for i, record in enumerate(rates(t))
+        if record.topic is not None
+    ]
+    with pytest.raises(ModelError) as raised:
+        model_of(records).snapshot()
+    assert f"rates of {rated}, sizes of 3 of 3 partitions; `counterpoise" in str(raised.value)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import threading
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -191,11 +193,10 @@ def test_rates_that_the_growth_of_sizes_contradicts_are_named(
         page(topics={"t": (counter, 0)}) + "\n" + size.format(grown)
         for counter, grown in ((first, 1e9), (last, 1e9 + 180e6), (2 * last, 1e9 + 180e6))
     )
-    clock = iter([0.0, 0.0, 60.0, 60.0, 120.0, 120.0])
+    monotonic, wall = iter([0.0, 0.0, 60.0, 60.0, 120.0, 120.0]), iter([0.0, 60.0, 120.0])
+    clocks = SimpleNamespace(monotonic=lambda: next(monotonic), time=lambda: next(wall))
+    monkeypatch.setattr(module, "time", clocks)
     monkeypatch.setattr(module, "scrape", lambda url, timeout: next(texts))
-    monkeypatch.setattr("time.monotonic", lambda: next(clock))
-    times = iter([0.0, 60.0, 120.0])
-    monkeypatch.setattr("time.time", lambda: next(times))
     source = PrometheusSource({1: "http://a/"})
     reports = iter(source)
     next(reports)
@@ -204,6 +205,35 @@ def test_rates_that_the_growth_of_sizes_contradicts_are_named(
     assert (told is None) == (not source.problems)
     next(reports)
     assert not source.problems
+
+
+# As of the rules of Bitnami's chart (templates/metrics/jmx-configmap.yaml): no kafka.cluster, so
+# nothing tells who leads a partition.
+BITNAMI = """\
+kafka_server_brokertopicmetrics_total_bytesinpersec_count {0}
+kafka_server_brokertopicmetrics_total_bytesoutpersec_count 0
+kafka_server_brokertopicmetrics_bytesinpersec_count{{topic="busy"}} {0}
+kafka_log_log_size{{topic="busy",partition="0"}} {0}
+kafka_log_log_size{{topic="idle",partition="0"}} 4096
+kafka_log_log_logendoffset{{topic="idle",partition="0"}} 7
+kafka_log_log_size{{topic="filtered",partition="0"}} {0}
+"""
+
+
+def test_a_topic_without_counters_that_did_not_grow_is_idle() -> None:
+    found = reported(BITNAMI.format(1000), BITNAMI.format(2000))
+    assert found["idle", -1] == {"bytes_in": 0.0, "bytes_out": 0.0}
+    assert found["busy", -1] == {"bytes_in": 100.0}
+    # Something is written to it, of which the exporter says nothing.
+    assert ("filtered", -1) not in found
+    # Without rates of any topic, none of them is known.
+    only = [re.sub(r".*bytesinpersec_count{.*\n", "", BITNAMI).format(n) for n in (1000, 2000)]
+    assert ("idle", -1) not in reported(*only)
+
+
+def test_a_process_that_is_no_broker_tells_no_cpu_of_one() -> None:
+    cpu = "process_cpu_seconds_total {}\nprocess_start_time_seconds 5\ngo_goroutines 9\n"
+    assert reported(cpu.format(1), cpu.format(2)) == {}
 
 
 def test_the_size_of_a_replica_is_a_level_and_so_reported_at_once() -> None:
@@ -308,9 +338,18 @@ def test_a_counter_of_a_topic_that_fell_is_not_reported() -> None:
 def test_one_endpoint_that_fails_is_named_and_the_others_are_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    topics = {"t": (0.0, 0.0)}
     pages: dict[str, list[str | Exception]] = {
-        "http://a/": [page(broker_in=0), page(broker_in=5), page(broker_in=1, start=2.0)],
-        "http://b/": ["junk line !\n" + page(), ReporterError("b: refused"), page()],
+        "http://a/": [
+            page(topics=topics),
+            page(broker_in=5, topics=topics),
+            page(broker_in=1, topics=topics, start=2.0),
+        ],
+        "http://b/": [
+            "junk line !\n" + page(topics=topics),
+            ReporterError("b: refused"),
+            page(topics=topics),
+        ],
     }
     answers = {url: iter(found) for url, found in pages.items()}
 
@@ -325,10 +364,21 @@ def test_one_endpoint_that_fails_is_named_and_the_others_are_reported(
     reports = iter(source)
     assert next(reports) == []
     assert (source.problems, source.malformed, source.failed) == ({}, 1, 0)
-    assert [(r.broker, set(r.metrics)) for r in next(reports)] == [(1, {"bytes_in"})]
+    said = [(r.broker, set(r.metrics)) for r in next(reports) if r.topic is None]
+    assert said == [(1, {"bytes_in"})]
     assert source.problems == {"broker 2": "broker 2 not measured: b: refused"}
-    assert [(r.broker, r.metrics) for r in next(reports)] == [(2, {"bytes_in": 0.0})]
+    last = [(r.broker, r.metrics) for r in next(reports) if r.topic is None]
+    assert last == [(2, {"bytes_in": 0.0})]
     assert (source.problems, source.failed, source.resets) == ({}, 1, 1)
+
+
+def test_between_two_reports_no_thread_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An iterator is collected in any thread, which must not wait for others then."""
+    monkeypatch.setattr(module, "scrape", lambda url, timeout: page())
+    reports = iter(PrometheusSource({1: "http://a/"}))
+    before = threading.active_count()
+    next(reports)
+    assert threading.active_count() == before
 
 
 def test_a_page_without_anything_of_kafka_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
