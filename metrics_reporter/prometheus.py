@@ -22,7 +22,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, Strict, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from metrics_reporter.coverage import coverage
 from metrics_reporter.documents import WholeKey, as_model, load_mapping
@@ -57,6 +57,8 @@ from metrics_reporter.metrics import (
     SIZE,
 )
 from metrics_reporter.records import Record
+from metrics_reporter.rule_packs import PACKS, PackName
+from metrics_reporter.rules import Rule
 from metrics_reporter.source_plugins import Connection
 
 log = logging.getLogger(__name__)
@@ -68,12 +70,19 @@ _OF_TOPICS = (BYTES_IN, BYTES_OUT)
 _INNER = (END_OFFSET, REPLICAS, START_TIME)
 # What any process exports of itself.
 _OF_PROCESSES = (CPU, CPU_RATIO, START_TIME)
-# Prefixes of exporters that ask a cluster from outside, and are no brokers.
-_OUTSIDE = {
-    "kminion_": "kminion",
-    "kafka_topic_partition_current_offset": "kafka_exporter",
-    "kafka_exporter_": "kafka_exporter",
-    "kafka_consumergroup_": "kafka_exporter",
+_OUTSIDE = (
+    "this is {}, which asks the cluster from outside and has no bytes of brokers: the address of "
+    "the broker's own exporter expected"
+)
+# What a page is by the beginning of a name on it.
+_OTHERS = {
+    "kminion_": _OUTSIDE.format("kminion"),
+    "kafka_topic_partition_current_offset": _OUTSIDE.format("kafka_exporter"),
+    "kafka_exporter_": _OUTSIDE.format("kafka_exporter"),
+    "kafka_consumergroup_": _OUTSIDE.format("kafka_exporter"),
+    "vectorized_": "this is Redpanda, --rules redpanda expected",
+    "redpanda_": "this is Redpanda's /public_metrics, /metrics and --rules redpanda expected",
+    "kafka_network_io_bytes_total": "this is AutoMQ, --rules automq expected",
 }
 _AT_ONCE = 16
 _MISSING = "a rule of the exporters for {}:{} expected"
@@ -87,63 +96,6 @@ _Type = Literal["counter", "gauge"] | None
 MetricKey = tuple[str, str | None, int]
 
 
-class Rule(BaseModel):
-    """How to interpret a metric on a page.
-
-    Parameters
-    ----------
-    name
-        Regular expression of its whole name, case-insensitive.
-    metric
-        One of :mod:`metrics_reporter.records`, or another name, which is passed through.
-        ``end_offset`` and ``replicas`` (0 where the broker does not lead the partition)
-        help to split a topic's rates by partition; ``start_time`` is the process's.
-    kind
-        Counters become rates per second, gauges keep their values. By default what the page
-        states (``# TYPE``), and else a gauge.
-    type
-        ``gauge`` for a rule of what the page calls a gauge, ``counter`` for one of all else.
-    where
-        Label to a regular expression of its whole value.
-    scale
-        Factor on the value.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str
-    metric: Annotated[str, Field(min_length=1, max_length=255)]
-    kind: Literal["counter", "gauge"] | None = None
-    type: Literal["counter", "gauge"] | None = None
-    where: dict[str, str] = {}
-    scale: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] = 1.0
-
-    @field_validator("name", "where")
-    @classmethod
-    def _is_pattern(cls, given: str | dict[str, str]) -> str | dict[str, str]:
-        for pattern in [given] if isinstance(given, str) else given.values():
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise ValueError(f"a regular expression ({error})") from None
-        return given
-
-    def is_of(self, type: str) -> bool:
-        """Whether it is a rule of metrics of this type."""
-        return self.type is None or (self.type == "gauge") == (type == "gauge")
-
-    def counts(self, type: str) -> bool:
-        """Whether a metric of this type is a counter."""
-        return (self.kind or type) == "counter"
-
-    def takes(self, sample: Sample) -> bool:
-        """Whether the labels match; the name and the type already do."""
-        return all(
-            re.fullmatch(pattern, sample.labels.get(label, ""))
-            for label, pattern in self.where.items()
-        )
-
-
 class PrometheusOptions(BaseModel):
     """The source ``prometheus``: addresses of exporters, and rules for their metrics.
 
@@ -151,8 +103,10 @@ class PrometheusOptions(BaseModel):
     ----------
     endpoints
         Address of each broker's exporter, by broker id.
+    rules
+        Name of a product whose names of metrics are known, see :data:`PACKS`.
     metrics
-        Rules that take precedence over :data:`DEFAULT_RULES`.
+        Rules that take precedence over those and :data:`DEFAULT_RULES`.
     topic_label, partition_label
         Labels that name a topic and a partition.
     """
@@ -160,6 +114,7 @@ class PrometheusOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     endpoints: dict[Annotated[WholeKey, Field(lt=2**31)], str] = Field(default={}, repr=False)
+    rules: PackName | None = None
     metrics: tuple[Rule, ...] = ()
     topic_label: str = "topic"
     partition_label: str = "partition"
@@ -171,6 +126,7 @@ class PrometheusOptions(BaseModel):
         return PrometheusSource(
             self.endpoints,
             rules=self.metrics,
+            pack=self.rules,
             topic_label=self.topic_label,
             partition_label=self.partition_label,
             timeout=connection.timeout,
@@ -282,6 +238,11 @@ def _defaults() -> Iterator[Rule]:
 DEFAULT_RULES: tuple[Rule, ...] = tuple(_defaults())
 
 
+def in_order(metrics: Sequence[Rule], pack: PackName | None) -> tuple[Rule, ...]:
+    """All rules: own ones, those of a pack, and the usual names."""
+    return (*metrics, *(PACKS[pack].rules if pack is not None else ()), *DEFAULT_RULES)
+
+
 class Reading(NamedTuple):
     """The counters and gauges read from a page."""
 
@@ -303,6 +264,8 @@ class PrometheusSource:
         Address of each broker's exporter, by broker id.
     rules
         Take precedence over :data:`DEFAULT_RULES`; the first rule that matches a metric counts.
+    pack
+        A product whose names of metrics come next.
     topic_label, partition_label
         Labels that name a topic and a partition.
     timeout
@@ -326,6 +289,7 @@ class PrometheusSource:
         endpoints: Mapping[int, str],
         *,
         rules: Sequence[Rule] = (),
+        pack: PackName | None = None,
         topic_label: str = "topic",
         partition_label: str = "partition",
         timeout: float = 10.0,
@@ -339,7 +303,8 @@ class PrometheusSource:
         self.failed = 0
         self.resets = 0
         self._endpoints = dict(sorted(endpoints.items()))
-        self._rulebook = Rulebook((*rules, *DEFAULT_RULES), topic_label, partition_label)
+        self._rulebook = Rulebook(in_order(rules, pack), topic_label, partition_label)
+        self._place = f" ({PACKS[pack].place})" if pack is not None else ""
         self._timeout = timeout
         self._before: dict[int, Reading] = {}
         self._growth = Growth()
@@ -370,7 +335,7 @@ class PrometheusSource:
         lacks = self._lacking(report)
         self.problems.pop("partitions", None)
         if lacks is not None:
-            self.problems["partitions"] = f"{coverage(report)}: {lacks}"
+            self.problems["partitions"] = f"{coverage(report)}: {lacks}{self._place}"
 
     def _lacking(self, report: list[Record]) -> str | None:
         """Which MBeans no exporter has; None if rates of partitions are known."""
@@ -383,7 +348,8 @@ class PrometheusSource:
             self._sizeless = True
             log.info(
                 "prometheus: no exporter has sizes, so topics without traffic stay unknown; %s",
-                _MISSING.format("kafka.log", "type=Log,name=Size,topic=*,partition=*"),
+                _MISSING.format("kafka.log", "type=Log,name=Size,topic=*,partition=*")
+                + self._place,
             )
         return None
 
@@ -436,7 +402,7 @@ class PrometheusSource:
         else:
             self.problems[name] = (
                 f"{name} not measured: no known Kafka metric found in {len(samples)} samples"
-                f"{_outside(samples)}"
+                f"{_other(samples)}"
             )
         before, self._before[broker] = self._before.get(broker), reading
         if before is not None and restarted(before, reading):
@@ -515,14 +481,11 @@ def of_broker(reading: Reading) -> bool:
     return any(key[0] not in _OF_PROCESSES for key in (*reading.counters, *reading.gauges))
 
 
-def _outside(samples: Sequence[Sample]) -> str:
-    """Which exporter it is, if not one of a broker."""
-    for prefix, name in _OUTSIDE.items():
+def _other(samples: Sequence[Sample]) -> str:
+    """What the page is instead of that of a broker."""
+    for prefix, what in _OTHERS.items():
         if any(sample.name.startswith(prefix) for sample in samples):
-            return (
-                f"; this is {name}, which asks the cluster from outside and has no bytes of "
-                "brokers: the address of the broker's own exporter expected"
-            )
+            return f"; {what}"
     return ""
 
 

@@ -31,16 +31,17 @@ from metrics_reporter.exposition import (
     type_of,
 )
 from metrics_reporter.prometheus import (
-    DEFAULT_RULES,
     END_OFFSET,
     START_TIME,
     Reading,
-    Rule,
     Rulebook,
+    in_order,
     records_of,
 )
 from metrics_reporter.quantities import WithDuration
 from metrics_reporter.records import Record
+from metrics_reporter.rule_packs import PackName
+from metrics_reporter.rules import Rule
 
 # A server may refuse more points of a series than that in an answer.
 MOST_POINTS = 11_000
@@ -112,8 +113,11 @@ class QueryOptions(BaseModel):
         Which broker a series is of.
     selector
         Labels that series must have, such as ``job: kafka``.
+    rules
+        Name of a product whose names of metrics are known.
     metrics
-        Rules that take precedence over :data:`metrics_reporter.prometheus.DEFAULT_RULES`.
+        Rules that take precedence over those and
+        :data:`metrics_reporter.prometheus.DEFAULT_RULES`.
     topic_label, partition_label
         Labels that name a topic and a partition.
     headers
@@ -135,6 +139,7 @@ class QueryOptions(BaseModel):
 
     broker: Annotated[BrokerLabel, BeforeValidator(_labelled)]
     selector: dict[Annotated[str, Field(pattern=f"^{_LABEL}$")], str] = {}
+    rules: PackName | None = None
     metrics: tuple[Rule, ...] = ()
     topic_label: Annotated[str, Field(pattern=f"^{_LABEL}$")] = "topic"
     partition_label: Annotated[str, Field(pattern=f"^{_LABEL}$")] = "partition"
@@ -161,9 +166,9 @@ class QueryOptions(BaseModel):
         return headers
 
     @property
-    def rules(self) -> tuple[Rule, ...]:
-        """All rules, in order."""
-        return (*self.metrics, *DEFAULT_RULES)
+    def in_order(self) -> tuple[Rule, ...]:
+        """All rules."""
+        return in_order(self.metrics, self.rules)
 
 
 def load_query_options(path: str | Path) -> QueryOptions:
@@ -231,7 +236,8 @@ class PrometheusServer:
             )
         self._url = url.rstrip("/").removesuffix("/api/v1")
         self._options = options
-        self._rulebook = Rulebook(options.rules, options.topic_label, options.partition_label)
+        self._rules = options.in_order
+        self._rulebook = Rulebook(self._rules, options.topic_label, options.partition_label)
 
     def queries(self, start: int, end: int) -> list[Query]:
         """A query for each metric that the server has in this time (s since 1970) and a rule knows.
@@ -282,7 +288,7 @@ class PrometheusServer:
         unnamed: set[str] = set()
         malformed = 0
         for query in queries:
-            rule = self._options.rules[query.order]
+            rule = self._rules[query.order]
             growing = query.counts or rule.metric == END_OFFSET
             into = counters if query.counts else gauges
             for labels, values in self._range(query.expression, start, end):

@@ -22,6 +22,7 @@ from balancer.composition.client import client_properties
 from balancer.controller import Redactor
 from metrics_reporter.exposition import shown
 from metrics_reporter.quantities import plural
+from metrics_reporter.rule_packs import PACKS
 from metrics_reporter.source_plugins import SOURCES, Connection, open_source
 
 if TYPE_CHECKING:
@@ -87,6 +88,14 @@ def report_metrics(
             metavar="FILE",
             rich_help_panel=MEASURING,
             help="For prometheus: YAML file of endpoints, and of metrics with other names.",
+        ),
+    ] = None,
+    rules: Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join(PACKS),
+            rich_help_panel=MEASURING,
+            help="For prometheus: the product whose exporters these are.",
         ),
     ] = None,
     broker: Annotated[
@@ -157,7 +166,7 @@ def report_metrics(
             _sources(
                 source,
                 source_option or (),
-                _shortcuts(source, endpoint or (), exporters, broker),
+                _shortcuts(source, endpoint or (), exporters, rules, broker),
                 Connection(
                     bootstrap_server,
                     properties,
@@ -234,7 +243,11 @@ def _sources(
 
 
 def _shortcuts(
-    names: Collection[str], given: Sequence[str], file: Path | None, broker: int | None
+    names: Collection[str],
+    given: Sequence[str],
+    file: Path | None,
+    rules: str | None,
+    broker: int | None,
 ) -> dict[str, dict[str, Any]]:
     """The options of built-in sources that have a flag of their own."""
     from metrics_reporter.prometheus import load_prometheus
@@ -242,13 +255,17 @@ def _shortcuts(
     for option, value, name in (
         ("--endpoint", given, "prometheus"),
         ("--exporters", file, "prometheus"),
+        ("--rules", rules, "prometheus"),
         ("--broker", broker, "host"),
     ):
         if value not in (None, [], ()) and name not in names:
             raise CommandError(f"{option} found, together with --source {name} expected")
     found: dict[str, dict[str, Any]] = {}
+    if rules is not None and rules not in PACKS:
+        raise CommandError(f"--rules: {rules!r} found, one of {', '.join(PACKS)} expected")
     if given or file is not None:
         own = {} if file is None else load_prometheus(file).model_dump(exclude_unset=True)
+        own |= {} if rules is None else {"rules": rules}
         found["prometheus"] = own | {"endpoints": own.get("endpoints", {}) | _endpoints(given)}
     if broker is not None:
         found["host"] = {"broker": broker}

@@ -20,16 +20,11 @@ from cluster_model.history.rows import batches_of, identified, row_of, row_of_pr
 from cluster_model.history.schema import DECODED, DEFAULT_CLUSTER
 from metrics_reporter.documents import as_model, load_mapping, shown
 from metrics_reporter.exposition import parse
-from metrics_reporter.prometheus import (
-    DEFAULT_RULES,
-    Reading,
-    Rule,
-    Rulebook,
-    records_of,
-    restarted,
-)
+from metrics_reporter.prometheus import Reading, Rulebook, in_order, records_of, restarted
 from metrics_reporter.prometheus_query import BrokerLabel
 from metrics_reporter.quantities import WithDuration
+from metrics_reporter.rule_packs import PackName
+from metrics_reporter.rules import Rule
 
 _SECONDS = {"s": 1.0, "ms": 0.001}
 # A line with its value and the time after it; what follows a # is an exemplar.
@@ -105,8 +100,11 @@ class PageOptions(BaseModel):
         Which broker a page is of, by the path of its file or by a label of each line.
     time
         When it was read.
+    rules
+        Name of a product whose names of metrics are known.
     metrics
-        Rules that take precedence over :data:`metrics_reporter.prometheus.DEFAULT_RULES`.
+        Rules that take precedence over those and
+        :data:`metrics_reporter.prometheus.DEFAULT_RULES`.
     topic_label, partition_label
         Labels that name a topic and a partition.
     max_gap
@@ -117,6 +115,7 @@ class PageOptions(BaseModel):
 
     broker: Annotated[FromPath | BrokerLabel, BeforeValidator(_labelled)]
     time: TimeOfPage = TimeOfPage()
+    rules: PackName | None = None
     metrics: tuple[Rule, ...] = ()
     topic_label: str = "topic"
     partition_label: str = "partition"
@@ -197,7 +196,7 @@ def read_pages(
     strays = lines.where(~f.coalesce(known, f.lit(False)) & ~f.col("text").startswith("#"))
 
     def of_pages(batches: Iterable[Any]) -> Iterator[Any]:
-        rules = (*options.metrics, *DEFAULT_RULES)
+        rules = in_order(options.metrics, options.rules)
         book = Rulebook(rules, options.topic_label, options.partition_label)
         rows = (
             row

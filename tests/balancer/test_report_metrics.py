@@ -33,6 +33,9 @@ def run(*words: str, bootstrap: str = "127.0.0.1:1") -> tuple[int, str, str]:
         ("--source prometheus --endpoint broker", "BROKER=URL like"),
         ("--source prometheus --endpoint 1=broker:7071", "'broker:7071' found, an address like"),
         ("--source prometheus --exporters none.yaml", "none.yaml: No such file"),
+        ("--source prometheus --rules strimzy", "--rules: 'strimzy' found, one of strimzi, conf"),
+        ("--source prometheus --rules msk", "no endpoint found"),
+        ("--source admin --rules msk", "--rules found, together with --source prometheus"),
         ("--source host", "--broker ID"),
         ("--source host --source-option broker=x", "source host, option broker: 'x' found"),
         (
@@ -133,12 +136,12 @@ def exporter(*pages: str) -> Iterator[str]:
             thread.join()
 
 
-def tried(*pages: str) -> tuple[int, str, str, list[Record]]:
+def tried(*pages: str, options: tuple[str, ...] = ()) -> tuple[int, str, str, list[Record]]:
     """Exit code and output of a trial run with an exporter, and what it sent."""
     with mock_cluster() as bootstrap, exporter(*pages) as url:
         Producer({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics("metrics", 10)
         words = ["--source", "prometheus", "--endpoint", f"0={url}", "--interval", "0.3", "--once"]
-        code, said, reported = run(*words, bootstrap=bootstrap)
+        code, said, reported = run(*words, *options, bootstrap=bootstrap)
         return code, said, reported, list(read_records(bootstrap, "metrics"))
 
 
@@ -214,6 +217,16 @@ def test_an_exporter_without_bytes_is_no_success(page: str, sentence: str, sent:
     assert (code, len(records)) == (1, sent)
     assert reported.count(sentence) == 1
     assert said == f"{sent} records sent to metrics\n"
+
+
+def test_a_product_is_recognised_and_read_with_its_rules() -> None:
+    size = 'vectorized_storage_log_partition_size{namespace="kafka",topic="a",partition="0"} 7\n'
+    code, _, reported, records = tried(size)
+    assert (code, records) == (1, [])
+    assert "this is Redpanda, --rules redpanda expected" in reported
+    code, _, reported, records = tried(size, options=("--rules", "redpanda"))
+    assert [r.metrics for r in records] == 2 * [{"size": 7.0}]
+    assert "expected (the address of /metrics, not /public_metrics)" in reported
 
 
 def test_a_try_says_what_is_covered() -> None:

@@ -20,12 +20,12 @@ from metrics_reporter.prometheus import (
     DEFAULT_RULES,
     PrometheusSource,
     Reading,
-    Rule,
     Rulebook,
     load_prometheus,
     records_of,
     restarted,
 )
+from metrics_reporter.rules import Rule
 
 HERE = Path(__file__).parent
 
