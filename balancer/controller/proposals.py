@@ -81,6 +81,8 @@ class Proposals:
         Goals whose names are in `kept` are hard, if they are not yet.
         """
         balancer = copy(self._balancer)
+        if view.incomplete is not None and finding.kind == "goal_violations":
+            balancer.goals = [g for g in balancer.goals if g.hard]
         if kept:
             balancer.goals = [
                 g.model_copy(update={"hard": True}) if g.name in kept else g for g in balancer.goals
@@ -92,8 +94,6 @@ class Proposals:
             balancer.strategy = with_search_parameters(load_strategy(), balancer.search)
         if view.incomplete is not None or finding.kind in _AT_RISK:
             balancer.goals = applicable(balancer.goals, snapshot, strict=False)
-        if view.incomplete is not None and finding.kind == "goal_violations":
-            balancer.goals = [g for g in balancer.goals if g.hard]
         try:
             return balancer.propose(snapshot, operation, stop=self._stop)
         except Exception as error:
