@@ -117,7 +117,7 @@ def _application() -> FastAPI:
     ) -> StreamingResponse:
         """Decisions, proposals and progress as they happen (server-sent events)."""
         events: Events = request.app.state.events
-        stream = await events.follow(service.state, after)
+        stream = await events.follow(service.state, after, actor.client)
         # A proxy that collects an answer before it passes it on would hold events back.
         unheld = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(stream, media_type="text/event-stream", headers=unheld)
@@ -137,11 +137,12 @@ def _application() -> FastAPI:
         return service.controller.state()
 
     @app.get("/health/live", include_in_schema=False)
-    def live() -> dict[str, str]:
+    async def live() -> dict[str, str]:
+        # Without a thread, as /health/ready: those may all be busy, and the server lives.
         return {"status": "live"}
 
     @app.get("/health/ready", include_in_schema=False)
-    def ready(request: Request, service: TheService) -> JSONResponse:
+    async def ready(request: Request, service: TheService) -> JSONResponse:
         known = service.controller.view is not None
         failing: list[str] = request.app.state.failing()
         return JSONResponse(

@@ -25,16 +25,16 @@ class Events:
 
     Parameters
     ----------
-    most
-        Clients that may follow at once.
+    most, most_of_one
+        Streams at once, of all clients and of one.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, most: int, most_of_one: int) -> None:
+        self._most, self._most_of_one = most, most_of_one
         self._lock = threading.Lock()
         # Weak: a stream whose client leaves before it starts is dropped without being closed.
         self._followers: weakref.WeakKeyDictionary[
-            asyncio.Queue[str | None], asyncio.AbstractEventLoop
+            asyncio.Queue[str | None], tuple[asyncio.AbstractEventLoop, str]
         ] = weakref.WeakKeyDictionary()
         self._number = 0
         # Another process numbers its events from the start: an earlier id means nothing to it.
@@ -49,7 +49,7 @@ class Events:
             text = f"id: {number}\nevent: {kind}\ndata: {json_text(data)}\n\n"
             self._last.append(text)
             followers = list(self._followers.items())
-        for queue, loop in followers:
+        for queue, (loop, _) in followers:
             try:
                 loop.call_soon_threadsafe(_put, queue, text)
             except RuntimeError:
@@ -65,14 +65,14 @@ class Events:
         """End all streams."""
         with self._lock:
             followers = list(self._followers.items())
-        for queue, loop in followers:
+        for queue, (loop, _) in followers:
             try:
                 loop.call_soon_threadsafe(_put, queue, None)
             except RuntimeError:
                 self._forget(queue)
 
     async def follow(
-        self, first: Callable[[], Any], after: str | None = None
+        self, first: Callable[[], Any], after: str | None = None, client: str = ""
     ) -> AsyncIterator[str]:
         """The events from now on, as text, after one with the present state.
 
@@ -83,18 +83,25 @@ class Events:
         after
             Id of the last event that the client has, if it comes back: what it has missed takes
             the place of the state, unless that is no longer kept.
+        client
+            Who follows.
 
         Raises
         ------
         RequestError
-            If too many clients follow already.
+            If too many clients follow already, or this one has too many streams.
         """
         queue: asyncio.Queue[str | None] = asyncio.Queue(_BEHIND)
         with self._lock:
-            if len(self._followers) >= self._most:
+            clients = [of for _, of in self._followers.values()]
+            if len(clients) >= self._most:
                 raise RequestError(f"{self._most} clients follow already", 503)
+            if clients.count(client) >= self._most_of_one:
+                raise RequestError(
+                    f"{self._most_of_one} streams of this client are open already: close one", 429
+                )
             missed = self._missed(after)
-            self._followers[queue] = asyncio.get_running_loop()
+            self._followers[queue] = asyncio.get_running_loop(), client
         return self._stream(queue, first, missed)
 
     def _missed(self, after: str | None) -> list[str] | None:

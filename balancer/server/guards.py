@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -61,18 +63,50 @@ class Budgets:
         self._left: dict[str, tuple[float, float]] = {}
         self._lock = threading.Lock()
 
-    def take(self, client: str) -> bool:
-        """Take one from a client's budget; False if it is used up."""
+    def take(self, client: str, cost: float = 1.0) -> bool:
+        """Take the cost of a request from a client's budget; False if it is used up.
+
+        What costs more than a whole budget takes all of it.
+        """
+        cost = min(cost, self._most)
         now = self._clock()
         with self._lock:
             left, at = self._left.get(client, (self._most, now))
             left = min(self._most, left + (now - at) * self._rate)
-            allowed = left >= 1
-            self._left[client] = (left - allowed, now)
+            allowed = left >= cost
+            self._left[client] = (left - cost if allowed else left, now)
             if len(self._left) > 10_000:
                 full = self._most / self._rate
                 self._left = {c: v for c, v in self._left.items() if now - v[1] < full}
         return allowed
+
+
+class Turns:
+    """Lets each client have so many requests answered at once; the others wait, without a thread.
+
+    Parameters
+    ----------
+    most
+        Requests of one client.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        # By client: the semaphore, and the requests that have it or wait for it.
+        self._of: dict[str, tuple[asyncio.Semaphore, set[object]]] = {}
+
+    @asynccontextmanager
+    async def turn(self, client: str) -> AsyncIterator[None]:
+        """Wait until it is this request's turn."""
+        semaphore, requests = self._of.setdefault(client, (asyncio.Semaphore(self._most), set()))
+        requests.add(request := object())
+        try:
+            async with semaphore:
+                yield
+        finally:
+            requests.remove(request)
+            if not requests:
+                self._of.pop(client, None)
 
 
 class Guards:
@@ -107,6 +141,7 @@ class Guards:
         rates: Rates = settings.rates
         self._requests = Budgets(rates.requests, rates.burst)
         self._changes = Budgets(rates.changes, rates.burst)
+        self._turns = Turns(rates.at_once)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer or refuse one request."""
@@ -121,7 +156,11 @@ class Guards:
         if refusal is not None:
             await refusal(scope, receive, sent)
             return
-        await self._app(scope, self._limited(receive), sent)
+        if _waits_without_a_thread(request):
+            await self._app(scope, self._limited(receive), sent)
+            return
+        async with self._turns.turn(request.state.actor.client):
+            await self._app(scope, self._limited(receive), sent)
 
     def _misdirected(self, request: Request) -> Response | None:
         """The refusal of a request that another web site may have sent."""
@@ -179,7 +218,8 @@ class Guards:
         actor = replace(actor, address=address)
         client = actor.client
         changes = request.method not in _SAFE
-        if not self._requests.take(client) or (changes and not self._changes.take(client)):
+        allowed = self._requests.take(client, _cost(request))
+        if not allowed or (changes and not self._changes.take(client)):
             return refused(request, 429, "too many requests; wait a second", {"retry-after": "1"})
         request.state.actor = actor
         return None
@@ -206,6 +246,24 @@ class Guards:
             )
 
         return limited
+
+
+def _waits_without_a_thread(request: Request) -> bool:
+    """Whether a request is open to anybody, or may wait long for something that happens."""
+    path = request.scope["path"]
+    return (
+        path in _OPEN
+        or path.endswith("/events")
+        or request.method not in _SAFE
+        or ("wait" in request.query_params)
+    )
+
+
+def _cost(request: Request) -> float:
+    """What a request takes of its client's budget, by the entries of the list that it asks for."""
+    asked = [request.query_params.get(name, "") for name in ("limit", "entries")]
+    entries = max((int(a[:9]) for a in asked if a.isascii() and a.isdecimal()), default=0)
+    return 1.0 + entries // 1000
 
 
 def is_loopback(host: str) -> bool:

@@ -77,7 +77,7 @@ class Server:
                 "the server settings, or state the role of requests without credentials "
                 "(without_credentials: viewer)"
             )
-        self.events = Events(settings.listeners)
+        self.events = Events(settings.listeners, settings.listeners_per_client)
         # What fails in the background since the last time that it was tried.
         self._failing: list[str] = []
         self._metrics = ServerMetrics(service, metrics, lambda: self.events.followers)

@@ -138,7 +138,10 @@ class Rates(_Part):
     Parameters
     ----------
     requests, changes
-        Requests per second, and of them those that change something, on average.
+        Requests per second, and of them those that change something, on average. A list counts
+        as one more for each 1,000 entries that are asked for.
+    at_once
+        Requests for data that are answered at once; further ones wait for their turn.
     burst
         Seconds for which the average may be used up at once.
     failures
@@ -147,6 +150,7 @@ class Rates(_Part):
 
     requests: Annotated[float, Field(gt=0)] = 50.0
     changes: Annotated[float, Field(gt=0)] = 2.0
+    at_once: Annotated[int, Field(ge=1)] = 8
     burst: Annotated[float, Field(ge=1)] = 10.0
     failures: Annotated[int, Field(ge=1)] = 10
 
@@ -184,8 +188,8 @@ class ServerSettings(_Part):
     connections_per_address
         Connections of one address (of one network of 64 bits, with IPv6); further ones are
         closed. It does not apply to the addresses of `proxy`.
-    listeners
-        Clients that follow events at once.
+    listeners, listeners_per_client
+        Streams of events at once, of all clients and of one.
     planning_queue
         Plans that may wait to be made for clients; further requests are refused.
     plans_per_client
@@ -206,6 +210,7 @@ class ServerSettings(_Part):
     connections: Annotated[int, Field(ge=1)] = 500
     connections_per_address: Annotated[int, Field(ge=1)] = 250
     listeners: Annotated[int, Field(ge=1)] = 200
+    listeners_per_client: Annotated[int, Field(ge=1)] = 20
     planning_queue: Annotated[int, Field(ge=1)] = 5
     plans_per_client: Annotated[int, Field(ge=1)] = 3
 

@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -364,3 +365,52 @@ def _status(client: httpx.Client) -> int | None:
         return client.get("/health/live").status_code
     except httpx.TransportError:
         return None
+
+
+def test_heavy_reads_of_one_viewer_hold_up_neither_health_nor_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, arrived = threading.Event(), threading.Semaphore(0)
+    with people(tmp_path) as (found, them), ThreadPoolExecutor(60) as pool:
+        goals = found.service.goals
+
+        def slow() -> Any:
+            arrived.release()
+            held.wait(60.0)
+            return goals()
+
+        monkeypatch.setattr(found.service, "goals", slow)
+        reads = [pool.submit(them.ask, "vi", "GET", "/api/v1/goals") for _ in range(60)]
+        try:
+            for _ in range(8):
+                assert arrived.acquire(timeout=60.0)
+            assert them.ask("vo", "GET", "/health/live").json() == {"status": "live"}
+            assert them.ask("vo", "GET", "/health/ready").status_code == 200
+            assert them.ask("vo", "GET", "/api/v1/cluster").status_code == 200
+            assert not arrived.acquire(blocking=False)
+        finally:
+            held.set()
+        assert {read.result().status_code for read in reads} == {200}
+
+
+def test_lists_count_by_what_is_asked_for(tmp_path: Path) -> None:
+    rates = {"requests": 0.001, "burst": 40_000}
+    with people(tmp_path, rates=rates) as (_, them):
+        path = "/api/v1/cluster/partitions?limit=10000"
+        answers = [them.ask("vi", "GET", path).status_code for _ in range(5)]
+        assert answers == [200, 200, 200, 429, 429]
+        assert them.ask("vo", "GET", path).status_code == 200
+
+
+def test_one_viewer_has_so_many_event_streams(tmp_path: Path) -> None:
+    with people(tmp_path, listeners_per_client=2) as (found, them), ExitStack() as streams:
+        url, as_vi = "/api/v1/events", {"Authorization": "Bearer vi"}
+        client = streams.enter_context(found.client())
+        for _ in range(2):
+            streams.enter_context(client.stream("GET", url, headers=as_vi))
+        refused = them.ask("vi", "GET", url)
+        assert refused.status_code == 429
+        assert refused.json()["error"].startswith("2 streams of this client are open already")
+        other = {"Authorization": "Bearer vo"}
+        with client.stream("GET", url, headers=other) as answer:
+            assert answer.status_code == 200

@@ -662,7 +662,7 @@ def test_a_follower_that_never_reads_is_let_go(tmp_path: Path) -> None:
 
 def test_a_stream_that_never_starts_is_forgotten() -> None:
     async def follow() -> None:
-        events = Events(1)
+        events = Events(1, 1)
         stream = await events.follow(dict)
         assert events.followers == 1
         del stream
