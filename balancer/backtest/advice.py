@@ -207,7 +207,9 @@ def advise(
     now = mean_loads(loads, base)
     growth: tuple[ResourceGrowth, ...] = ()
     try:
-        days, peaks = daily_peaks(loads, base, history.window_ms, p.whole_day)
+        days, peaks = daily_peaks(
+            loads, history.metadata, len(base.resources), history.window_ms, p
+        )
         growth = growth_of(
             days,
             peaks,
@@ -216,6 +218,8 @@ def advise(
             limit=limit,
             parameters=p,
         )
+        if untold := sorted({*base.resources} - {of.resource for of in growth}):
+            notes.append(f"growth of {', '.join(untold)}: too few days on which it is known")
     except BacktestError as error:
         notes.append(f"{error}; the number of brokers is for the mean loads of now")
     sizes = [sized(now, growth, goals, parameters=p)]

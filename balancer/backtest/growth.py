@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from cluster_model.snapshot import BrokerState, Floats, Ints, Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from balancer.backtest.timeline import MetadataHistory
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -56,67 +59,105 @@ class ResourceGrowth:
 
 
 def daily_peaks(
-    loads: DataFrame, metadata: Snapshot, window_ms: int, whole_day: int
+    loads: DataFrame,
+    metadata: MetadataHistory,
+    resources: int,
+    window_ms: int,
+    parameters: AdviceParameters | None = None,
 ) -> tuple[Ints, Floats]:
-    """The busiest hour of each whole day (UTC), of the whole cluster.
+    """The busiest hour of each whole day (UTC), of the whole cluster as it was then.
+
+    A load that is unknown is taken as the mean of those that are known in its window; of a window
+    in which too few are known, nothing is. A partition counts while it exists, with the replicas
+    that it has at the time: a topic that replaces another one is no growth.
 
     Parameters
     ----------
     loads
         start_ms, topic, partition, leader and follower (array of R); null if unknown.
     metadata
-        The number of replicas of each partition, and the R resources.
+        Which partitions there were, and how many replicas each had.
+    resources
+        R, the number of resources.
     window_ms
         Length of a window; if it is longer than an hour, it takes the place of hours.
-    whole_day
-        Hours that a day must have.
+    parameters
+        How much has to be known.
 
     Returns
     -------
     tuple
-        (D,) days since 1970, ascending, and (D, R) the largest hourly sum in each resource.
+        (D,) days since 1970, ascending, and (D, R) the largest hourly sum in each resource; NaN
+        where too little is known of the day.
     """
-    import pyarrow as pa
     from pyspark.sql import functions as f
 
-    s, slot = metadata, max(HOUR_MS, window_ms)
-    names = np.array(s.topics, np.object_)[s.partition_topic]
-    followers = np.maximum(s.replication_factor - 1, 0)
-    replicas = loads.sparkSession.createDataFrame(
-        pa.table({"topic": names, "partition": s.partition_number, "followers": followers})
+    p = parameters or AdviceParameters()
+    placed = metadata.placements(loads.sparkSession).select(
+        "topic", "partition", "valid_from_ms", "valid_to_ms", f.size("replicas").alias("replicas")
     )
-    whole = [
-        f.coalesce(f.col("leader")[i], f.lit(0.0))
-        + f.col("followers") * f.coalesce(f.col("follower")[i], f.lit(0.0))
-        for i in range(len(s.resources))
+    start, sums, known = _windows(loads, placed, resources)
+    # of which loads were expected, the driver knows as much as it logged
+    valid = placed.select("valid_from_ms", "valid_to_ms").toArrow()
+    begun, over = (np.sort(column.to_numpy()) for column in valid.columns)
+    expected = np.searchsorted(begun, start, "right") - np.searchsorted(over, start, "right")
+    share = known / np.maximum(expected, 1)[:, None]
+    enough = share >= p.known_share
+    load = np.divide(sums, share, out=np.full(sums.shape, np.nan), where=enough)
+    slot = max(HOUR_MS, window_ms)
+    hours, load = _by(start // slot, load, np.nanmean)
+    days = hours * slot // DAY_MS
+    whole = p.whole_day * HOUR_MS // slot
+    _, present = _by(days, ~np.isnan(load), np.sum)
+    found, peaks = _by(days, load, np.nanmax)
+    peaks = np.where(present >= whole, peaks, np.nan)
+    some = ~np.isnan(peaks).all(axis=1)
+    return found[some], peaks[some]
+
+
+def _windows(loads: DataFrame, placed: DataFrame, resources: int) -> tuple[Ints, Floats, Floats]:
+    """(W,) starts of windows, (W, R) sums of known loads, (W, R) partitions with a known load."""
+    from pyspark.sql import functions as f
+
+    followers = f.col("replicas") - 1
+    each = [
+        f.col("leader")[i] + f.when(followers > 0, followers * f.col("follower")[i]).otherwise(0.0)
+        for i in range(resources)
     ]
-    # whole numbers add up to the same in any order
-    windows = (
-        loads.join(f.broadcast(replicas), ["topic", "partition"])
-        .groupBy("start_ms")
-        .agg(
-            *(
-                f.sum(f.round(of * 1000).cast("decimal(38,0)")).cast("double").alias(f"load_{i}")
-                for i, of in enumerate(whole)
-            )
-        )
-        .withColumn("hour", f.floor(f.col("start_ms") / f.lit(slot)))
-    )
-    hours = windows.groupBy("hour").agg(
-        *(f.round(f.avg(f"load_{i}")).alias(f"load_{i}") for i in range(len(whole)))
+    there = (f.col("start_ms") >= f.col("valid_from_ms")) & (
+        f.col("start_ms") < f.col("valid_to_ms")
     )
     table = (
-        hours.groupBy(f.floor(f.col("hour") * f.lit(slot) / f.lit(DAY_MS)).alias("day"))
+        loads.join(f.broadcast(placed), ["topic", "partition"])
+        .where(there)
+        .groupBy("start_ms")
         .agg(
-            f.count("*").alias("hours"),
-            *(f.max(f"load_{i}").alias(f"load_{i}") for i in range(len(whole))),
+            # whole numbers add up to the same in any order
+            *(
+                f.sum(f.round(of * 1000).cast("decimal(38,0)")).cast("double").alias(f"load_{i}")
+                for i, of in enumerate(each)
+            ),
+            *(f.count(of).alias(f"known_{i}") for i, of in enumerate(each)),
         )
-        .where(f.col("hours") >= whole_day * HOUR_MS // slot)
-        .orderBy("day")
+        .orderBy("start_ms")
         .toArrow()
     )
-    peaks = [table[f"load_{i}"].to_numpy() / 1000 for i in range(len(whole))]
-    return table["day"].to_numpy(), np.column_stack(peaks)
+    sums, known = (
+        np.column_stack([table[f"{name}_{i}"].to_numpy() for i in range(resources)])
+        for name in ("load", "known")
+    )
+    return table["start_ms"].to_numpy(), sums / 1000, known.astype(np.float64)
+
+
+def _by(group: Ints, values: Any, of: Callable[..., Any]) -> tuple[Ints, Any]:
+    """(G,) the groups of ascending rows, and (G, R) what becomes of the rows of each."""
+    groups, first = np.unique(group, return_index=True)
+    parts = np.split(values, first[1:]) if len(values) else []
+    with warnings.catch_warnings():
+        # the mean of nothing is not known
+        warnings.simplefilter("ignore", RuntimeWarning)
+        found = [of(part, axis=0) for part in parts]
+    return groups, np.array(found).reshape(len(found), values.shape[1])
 
 
 def growth_of(
@@ -128,7 +169,7 @@ def growth_of(
     limit: float = 0.8,
     parameters: AdviceParameters | None = None,
 ) -> tuple[ResourceGrowth, ...]:
-    """Growth in each resource.
+    """Growth in each resource, except those of which too few days are known.
 
     The growth is the median of the slopes between any two of the busy days: from two weeks on,
     those of the weekdays that are nearly as busy as the busiest. Intervals come from histories
@@ -138,7 +179,7 @@ def growth_of(
     Parameters
     ----------
     days, peaks
-        What :func:`daily_peaks` returns.
+        What :func:`daily_peaks` returns, NaN where it is not known.
     resources
         Names of the R resources.
     capacity : (R,) float
@@ -156,15 +197,16 @@ def growth_of(
     p = parameters or AdviceParameters()
     kept = days > (days[-1] if len(days) else 0) - p.days
     days, peaks = days[kept], peaks[kept]
-    if len(days) < p.fewest_days:
-        raise BacktestError(
-            f"growth: {len(days)} whole days found, at least {p.fewest_days} expected"
-        )
+    there = ~np.isnan(peaks)
+    if (most := max(there.sum(axis=0), default=0)) < p.fewest_days:
+        raise BacktestError(f"growth: {most} whole days found, at least {p.fewest_days} expected")
     tail = (1 - p.interval) / 2
     found = []
     for i, name in enumerate(resources):
+        if there[:, i].sum() < p.fewest_days:
+            continue
         room = limit * capacity[i]
-        t, y = _busy(days, peaks[:, i], p.busy)
+        t, y = _busy(days[there[:, i]], peaks[there[:, i], i], p.busy)
         slope, level = _line(t, y[None])
         line = np.maximum(level + slope * t, 1e-9 * max(float(y.max()), 1e-300))
         slopes, levels = _line(t, line * np.exp(_noise(np.log(np.maximum(y / line, 1e-9)), p)))

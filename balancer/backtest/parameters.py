@@ -22,6 +22,8 @@ class AdviceParameters:
         The last days that show today's growth.
     fewest_days
         Whole days that are needed to tell.
+    known_share
+        Share of the partitions whose loads have to be known in a window.
     whole_day
         Known hours that make a day whole.
     busy
@@ -43,6 +45,7 @@ class AdviceParameters:
     seconds: float | None = 60.0
     days: int = 56
     fewest_days: int = 8
+    known_share: float = 0.95
     whole_day: int = 20
     busy: float = 0.9
     resamples: int = 400

@@ -6,11 +6,14 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from cluster_model.snapshot import BrokerState, Floats, Ints, Snapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class MetadataHistory(Protocol):
@@ -21,6 +24,9 @@ class MetadataHistory(Protocol):
 
     def at(self, ms: int) -> Snapshot:
         """The cluster at that time."""
+
+    def placements(self, spark: SparkSession) -> DataFrame:
+        """Replicas of each partition over time, as a table."""
 
 
 class Delta(NamedTuple):

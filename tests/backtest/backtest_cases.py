@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from balancer.backtest.replay import Window
 from balancer.backtest.timeline import Timeline, names_of
 from cluster_model import Snapshot, synthetic_snapshot
+from cluster_model.history.metadata import MetadataLog
 from cluster_model.snapshot import Floats
 
 HOUR_MS = 3_600_000
@@ -36,6 +37,12 @@ class Log:
     def states(self, first_ms: int, end_ms: int) -> Iterator[tuple[int, Snapshot]]:
         for at in (first_ms, *(t for t in self.times_ms if first_ms < t <= end_ms)):
             yield at, self.at(at)
+
+    def placements(self, spark: SparkSession) -> DataFrame:
+        log = MetadataLog()
+        for at in self.times_ms:
+            log.append(at, self.changes[at])
+        return log.placements(spark)
 
 
 def skewed(**options: Any) -> Snapshot:

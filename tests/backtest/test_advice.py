@@ -26,7 +26,7 @@ from balancer.backtest.growth import ResourceGrowth, capacity_of, daily_peaks, g
 from balancer.backtest.judge import WindowFigures
 from balancer.backtest.replay import Event
 from balancer.backtest.result import DecidedRound, JudgedWindow
-from cluster_model.snapshot import Floats, Ints
+from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
 from goals.distribution import Band
 
 END_MS = 1_767_225_600_000  # 2026-01-01
@@ -239,11 +239,54 @@ def test_the_busiest_hour_of_each_whole_day(spark: SparkSession, hours: float) -
     ]
     fields = "start_ms long, topic string, partition long, leader array<double>, "
     loads = spark.createDataFrame(rows, fields + "follower array<double>")
-    days, peaks = daily_peaks(loads, s, window_ms, 20)
+    days, peaks = daily_peaks(loads, Log({0: s}), r, window_ms)
     assert days.tolist() == [0, 1]
     # leaders of three partitions, and two followers of each
     leaders = s.partition_number.sum()
     np.testing.assert_allclose(peaks, [[leaders + 3.0] * r, [leaders + 6.0] * r])
+
+
+def test_a_topic_that_replaces_another_is_no_growth_and_unknown_loads_are_not_zero(
+    spark: SparkSession,
+) -> None:
+    old = skewed(topics=2, partitions=20)
+    of_topic = old.partition_topic
+    before, after = (_only(old, of_topic == t) for t in (0, 1))
+    r = len(old.resources)
+    rows = [
+        (at * HOUR_MS, s.topics[0], int(number), [10.0] * r, [5.0] * r)
+        for at in range(12 * 24)
+        for s in ((before if at < 6 * 24 else after),)
+        for number in s.partition_number
+        # half of the first day is not known, and one partition never
+        if number != 3 and not (at < 24 and number % 2)
+    ]
+    fields = "start_ms long, topic string, partition long, leader array<double>, "
+    loads = spark.createDataFrame(rows, fields + "follower array<double>")
+    log = Log({0: before, 6 * 24 * HOUR_MS: after})
+    days, peaks = daily_peaks(loads, log, r, HOUR_MS, AdviceParameters(known_share=0.8))
+    assert days.tolist() == [*range(1, 12)]
+    followers = before.replication_factor[0] - 1
+    counts = np.where(days < 6, before.n_partitions, after.n_partitions)
+    np.testing.assert_allclose(peaks[:, 0], counts * (10.0 + 5.0 * followers))
+    (found, *_) = growth_of(days, peaks / counts[:, None], old.resources, np.full(r, 1e6))
+    assert (found.growth, found.days) == (0.0, None)
+
+
+def _only(s: Snapshot, chosen: Bools) -> Snapshot:
+    """The snapshot with some of its partitions."""
+    held = chosen[s.replica_partition]
+    return replace(
+        s,
+        topics=tuple(s.topics[t] for t in np.unique(s.partition_topic[chosen])),
+        partition_topic=np.unique(s.partition_topic[chosen], return_inverse=True)[1],
+        partition_number=s.partition_number[chosen],
+        leader_load=s.leader_load[chosen],
+        follower_load=s.follower_load[chosen],
+        replica_offset=np.append(0, np.cumsum(s.replication_factor[chosen])),
+        replica_broker=s.replica_broker[held],
+        leader=s.leader[chosen],
+    )
 
 
 @pytest.mark.parametrize(
