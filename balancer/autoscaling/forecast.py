@@ -81,7 +81,8 @@ class Forecast:
             # at least that of events which are independent of each other
             usual = np.sqrt(np.maximum(self._noise, np.maximum(before, 1.0)))
             # of each partition, and of all together, which tell sooner if they step together
-            sizes = np.append(error / usual, error.sum() / np.sqrt((usual**2).sum()))
+            together = error.sum() / np.sqrt(max(float((usual**2).sum()), 1.0))
+            sizes = np.append(error / usual, together)
             steps = np.zeros(len(sizes), np.bool_)
             for far, sign in ((self._rise, 1.0), (self._fall, -1.0)):
                 np.maximum(far + sign * sizes - 1.0, 0.0, out=far)

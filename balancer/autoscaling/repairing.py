@@ -256,7 +256,7 @@ class RepairPolicy:
     def _waits(self, group: Group, rate: Floats) -> bool:
         """Whether so much waits for a consumer that it may be late after another rebalance."""
         late = group.load(group.consumer, self._late(group, rate))
-        left = max(self.parameters.sla - group.rebalance_seconds, 0.0)
+        left = self.parameters.sla - (0.0 if self._must_wait(group) else group.rebalance_seconds)
         return bool((late > group.capacity * left / 2).any())
 
     def _saved(self, group: Group, rate: Floats, now: float, warnings: tuple[str, ...]) -> Decision:
@@ -294,7 +294,9 @@ class RepairPolicy:
         """(P,) what was needed of late: of each partition, and in all for longer."""
         highest: Floats = np.max([rates for _, rates in self._recent], axis=0)
         most = self._past.sustained(now, _CHANGES * _change(group), self._within(group))
-        found: Floats = highest * max(1.0, most / max(float(highest.sum()), 1e-9))
+        total = float(highest.sum())
+        share = highest / total if total > 0 else np.full(len(highest), 1 / max(len(highest), 1))
+        found: Floats = highest + share * max(most - total, 0.0)
         return found
 
     def _kept(self, group: Group, rate: Floats) -> Ints:
