@@ -124,8 +124,10 @@ class RepairPolicy:
         At most what a consumer can process: no number of them works off a partition faster.
         """
         within, change = self._within(group), _change(group)
-        lag = group.lag + rate * self._too_slow(group, rate) * change
-        late = np.maximum(lag - rate * (self._burst + within), 0.0)
+        # what waits now must leave time for a rebalance, which what waits after it has seen
+        now = group.lag - rate * within
+        then = group.lag + rate * (self._too_slow(group, rate) * change - self.parameters.sla)
+        late = np.maximum(np.maximum(now, then) - rate * self._burst, 0.0)
         most = np.maximum(rate, group.largest * self.parameters.fill)
         found: Floats = np.minimum(rate + late / max(within, change), most)
         return np.where(late > 0, found, rate)
