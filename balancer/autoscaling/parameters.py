@@ -22,7 +22,8 @@ class AutoscalingParameters(BaseModel):
         Share of their capacity up to which consumers are filled when partitions move; if a
         rebalance stops all, what is above it moves, too.
     shrink
-        The same when a consumer is saved.
+        The same when a consumer is saved, unless it was started for what waited; then it is
+        `target`.
     price_per_consumer
         Price of a consumer for a minute.
     price_per_rscore

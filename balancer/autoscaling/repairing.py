@@ -60,6 +60,8 @@ class RepairPolicy:
         self._names: tuple[str, ...] = ()
         self._bursts: deque[float] = deque(maxlen=p.burst_decisions)
         self._changed = -np.inf
+        # whether consumers were started last for what waited, too, and not only for what arrives
+        self._catching_up = False
         self._decided: float | None = None
 
     def decide(self, group: Group, now: float) -> Decision:
@@ -88,6 +90,8 @@ class RepairPolicy:
             decision = self._saved(group, rate, now, warnings)
         if decision.moves or decision.start:
             self._changed = now
+        if decision.start:
+            self._catching_up = bool((needed > rate).any())
         return decision
 
     def _observe_burst(self, group: Group, now: float) -> None:
@@ -277,7 +281,9 @@ class RepairPolicy:
         if self._must_wait(group):
             return stay(group, "only over-provisioning can keep the SLA", warnings)
         highest = self._highest_needed(group, now)
-        packed = self._packed(group, highest, p.shrink, RepairParameters(bin_price=self._price))
+        # what was started for what waited is as little needed as before
+        fill = p.target if self._catching_up else p.shrink
+        packed = self._packed(group, highest, fill, RepairParameters(bin_price=self._price))
         saved = used - len(np.unique(packed))
         worth = saved * p.price_per_consumer * p.horizon / 60
         cost = p.price_per_rscore * rscore(highest, group.consumer, packed, group.new_capacity)

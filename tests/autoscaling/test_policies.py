@@ -489,3 +489,15 @@ def test_nobody_is_saved_while_events_wait_and_a_rebalance_that_stops_all_waits_
         state = group([20, 20], used, [100.0] * 2, lag=np.array([300.0, 0.0]), blocking=blocking)
         decision = RepairPolicy(parameters).decide(state, 0.0)
         assert bool(decision) == (idle and not blocking)
+
+
+def test_what_was_started_for_what_waited_ends_when_that_is_worked_off() -> None:
+    """Two partitions need 83 % of a consumer, more than is left to chance when one is saved."""
+    policy = RepairPolicy(AutoscalingParameters(sla=5.0, calm=0, quiet=0, price_per_consumer=10))
+    lag = np.full(4, 900.0)
+    found = policy.decide(group([41.5] * 4, [0, 0, 1, 1], [100.0] * 2, lag=lag), 0.0)
+    assert found.start
+    for now in range(1, 20):
+        count = found.consumer.max() + 1
+        found = policy.decide(group([41.5] * 4, found.consumer.tolist(), [100.0] * count), now)
+    assert len(set(found.consumer.tolist())) == 2
