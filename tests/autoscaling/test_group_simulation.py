@@ -154,7 +154,7 @@ def test_events_of_each_interval() -> None:
 
 
 @pytest.mark.parametrize("kind", ["eager", *long("cooperative")])
-@pytest.mark.parametrize("size", ["ramp", *long("bursts", "day", "skewed", "hot")])
+@pytest.mark.parametrize("size", ["ramp", *long("steps", "bursts", "day", "skewed", "hot")])
 def test_no_policy_is_better_in_both_figures(size: str, kind: str) -> None:
     drawn = workloads.WORKLOADS[size]()
     found = [workloads.run(drawn, name, 10.0, kind) for name in named]
