@@ -114,6 +114,7 @@ def _look(true: Snapshot, goals: Sequence[Any], reported: _Observations, elapsed
     short = found[0].data["goals"] if found else ()
     beyond = sum(v["shortfall"] > Settings().goal_violations.margin for v in short)
     reported.violated.setdefault(int(elapsed // _BIN), []).append(beyond)
+    assert detector.balancedness is not None
     reported.balancedness.append(detector.balancedness)
     ratios = evenness(resolve(true, Operation()).cluster)["ratios"]
     for resource in DEFAULT_RESOURCES:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from server_cases import Served, planned, served
 from waiting import wait_for
 
 from balancer.problem.operations import OPERATIONS
 from balancer.server.cruise_control.router import ENDPOINTS
-from cluster_model import synthetic_snapshot
+from cluster_model import Snapshot, synthetic_snapshot
 
 BASE = "/kafkacruisecontrol"
 MEASURED = ("cpu", "network_in", "network_out")
@@ -137,28 +139,40 @@ def test_racks_are_put_right_and_a_broker_is_emptied(tmp_path: Path) -> None:
             {"only": ["RackAwareness"]},
             {"operation": {"kind": "remove_brokers", "brokers": [1]}},
         ):
-            job = planned(client, "/api/v1/proposals", body)
-            kept = client.get(f"/api/v1/proposals/{job['proposal']}").json()
-            path = f"/api/v1/proposals/{kept['id']}"
-            client.post(f"{path}/approve", json={"digest": kept["digest"]})
-            wait_for(lambda path=path: client.get(path).json()["state"] == "executed")
+            path = _approved(client, body)
+            wait_for(partial(_is_executed, client, path))
             # the next proposal is for the cluster that this one has left
-            rounds = found.controller.metrics.rounds + 2
-            wait_for(lambda rounds=rounds: found.controller.metrics.rounds >= rounds)
+            found.controller.look_now()
+            wait_for(partial(_looks_at, found, found.model.cluster))
         assert not (found.model.cluster.replica_broker == 0).any()
 
 
 def test_an_approved_rebalance_waits_until_loads_are_known_again(tmp_path: Path) -> None:
     with served(tmp_path, run=False) as found, found.client() as client:
-        kept = client.get(
-            f"/api/v1/proposals/{planned(client, '/api/v1/proposals', {})['proposal']}"
-        ).json()
-        client.post(f"/api/v1/proposals/{kept['id']}/approve", json={"digest": kept["digest"]})
+        path = _approved(client, {})
         found.model.measured = False
         found.controller.step()
         assert found.controller.work is None
-        state = client.get(f"/api/v1/proposals/{kept['id']}").json()["state"]
+        state = client.get(path).json()["state"]
         assert (state, found.executor.executed) == ("approved", [])
         found.model.measured = True
         found.controller.step()
         wait_for(lambda: len(found.executor.executed) == 1)
+
+
+def _approved(client: httpx.Client, body: Mapping[str, Any]) -> str:
+    """The path of a proposal that was asked for and approved."""
+    job = planned(client, "/api/v1/proposals", body)
+    kept = client.get(f"/api/v1/proposals/{job['proposal']}").json()
+    path = f"/api/v1/proposals/{kept['id']}"
+    client.post(f"{path}/approve", json={"digest": kept["digest"]})
+    return path
+
+
+def _is_executed(client: httpx.Client, path: str) -> bool:
+    return bool(client.get(path).json()["state"] == "executed")
+
+
+def _looks_at(found: Served, cluster: Snapshot) -> bool:
+    held = found.service.view().snapshot.replica_broker
+    return np.array_equal(held, cluster.replica_broker)
