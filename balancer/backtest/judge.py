@@ -106,7 +106,9 @@ def judge(
         violated=len(short),
         violated_hard=sum(hard for hard, _ in short),
         cells=sum(cells for _, cells in short),
-        balancedness=balancedness(prepared, [scorer.met(i) for i in range(len(prepared))]),
+        balancedness=balancedness(
+            [g.hard for g in prepared], [scorer.met(i) for i in range(len(prepared))]
+        ),
         worst=float(share[broker, resource]),
         worst_broker=int(snapshot.broker_ids[broker]),
         worst_resource=snapshot.resources[resource],

@@ -657,11 +657,13 @@ class Controller:
                         if names
                         else plan
                     )
-                remark = ""
+                kept, remark = frozenset[str](), ""
                 # A rebalance has to be worth its cost, whichever detector asks for it.
                 judged = finding.kind == "goal_violations" or type_of(operation).needs_loads
                 if judged and plan.summary.exhausted != "stopped":
-                    plan, remark = proposals.no_worse(view, finding, snapshot, operation, cap, plan)
+                    plan, kept, remark = proposals.no_worse(
+                        view, finding, snapshot, operation, cap, plan
+                    )
                 known(operation=operation.kind, actions=len(plan))
         except Exception as error:
             # A finding without a possible plan must not keep the others from being handled.
@@ -702,7 +704,7 @@ class Controller:
             why = f"{finding.sentence}; the plan is empty: {why}{remark}"
             return _Note("nothing_helps", finding, why, figures, facts)
         if judged:
-            found = gain(plan)
+            found = gain(plan, kept)
             poor = insufficient_gain(found, self.settings.goal_violations, unit)
             if poor is not None and cut and not worsens(plan):
                 # The part within the cap may gain little; what counts is the complete plan.

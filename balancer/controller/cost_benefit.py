@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 
 from balancer.controller.settings import GoalViolations
+from balancer.planning.figures import balancedness
 from balancer.planning.plan import Plan
 from balancer.problem.movement_cost import copy_cost
 from cluster_model.placement import Placement
@@ -31,8 +33,25 @@ def cluster_cost(snapshot: Snapshot) -> float:
     return float((lead * led + follow * (s.replication_factor - led)).sum())
 
 
-def gain(plan: Plan) -> dict[str, float]:
+def as_configured(plan: Plan, kept: Collection[str] = ()) -> tuple[float, float]:
+    """Balancedness before and after a plan; goals that only this plan keeps count as soft."""
+    results = plan.goal_results
+    hard = [r.hard and r.goal not in kept for r in results]
+    return (
+        balancedness(hard, [r.met_before for r in results]),
+        balancedness(hard, [r.met_after for r in results]),
+    )
+
+
+def gain(plan: Plan, kept: Collection[str] = ()) -> dict[str, float]:
     """The gain and the cost of a rebalance.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    kept
+        Soft goals that are hard in it only because they are met.
 
     Returns
     -------
@@ -42,11 +61,11 @@ def gain(plan: Plan) -> dict[str, float]:
         most. ``hard``: cells of hard goals that become content. ``cost``: what is
         copied, as a share of all replicas.
     """
-    s = plan.summary
+    s, (before, after) = plan.summary, as_configured(plan, kept)
     ratios = [c.before.worst_ratio - c.after.worst_ratio for c in plan.columns.values()]
     mended = [g.unmet_cells_before - g.unmet_cells_after for g in plan.goal_results if g.hard]
     return {
-        "balancedness": (s.balancedness_after - s.balancedness_before) / 100,
+        "balancedness": (after - before) / 100,
         "worst_ratio": max(ratios, default=0.0),
         "hard": float(max(mended, default=0)),
         "cost": s.cost / s.cost_total if s.cost_total > 0 else 0.0,

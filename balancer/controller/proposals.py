@@ -10,7 +10,7 @@ from threading import Event
 
 import numpy as np
 
-from balancer.controller.cost_benefit import cluster_cost, gain, worsens
+from balancer.controller.cost_benefit import as_configured, cluster_cost, gain, worsens
 from balancer.controller.detectors import HEALING, Detectors
 from balancer.controller.finding import Finding, View, listed
 from balancer.controller.observation import sentence
@@ -141,22 +141,28 @@ class Proposals:
         operation: Operation,
         cap: float | None,
         plan: Plan,
-    ) -> tuple[Plan, str]:
+    ) -> tuple[Plan, frozenset[str], str]:
         """A plan for measured loads that does not lower balancedness, if it can; and a remark.
 
-        If the plan lowers it, the goals that are met at the start are hard in another one. Only
-        hard goals that this one mends less are worth what the first plan gives up.
+        If the plan lowers it, the goals that are met at the start are hard in another one; those
+        that are soft otherwise are returned with it. Only hard goals that this one mends less are
+        worth what the first plan gives up.
         """
         if not worsens(plan):
-            return plan, ""
-        met = frozenset(r.goal for r in plan.goal_results if r.met_before)
-        other = self.propose(view, finding, snapshot, operation, cap, met)
+            return plan, frozenset(), ""
+        kept = frozenset(r.goal for r in plan.goal_results if r.met_before and not r.hard)
+        other = self.propose(view, finding, snapshot, operation, cap, kept)
         s = plan.summary
-        before, after = distinct(s.balancedness_before, s.balancedness_after)
-        fall = f"lowers balancedness from {before} to {after}"
+        before, lower = distinct(s.balancedness_before, s.balancedness_after)
+        fall = f"lowers balancedness from {before} to {lower}"
         if other.summary.exhausted != "stopped" and gain(plan)["hard"] > gain(other)["hard"]:
-            return plan, f"; it {fall}, because hard goals come first"
-        return other, f"; goals that are met are kept, because a plan that gives them up {fall}"
+            return plan, frozenset(), f"; it {fall}, because hard goals come first"
+        after = distinct(s.balancedness_after, as_configured(other, kept)[1])[1]
+        remark = (
+            "; goals that are met are hard in it, also for its balancedness, because a plan that "
+            f"gives them up {fall}; as configured, it is {after} after this one"
+        )
+        return other, kept, remark
 
     def without_cooling(
         self,

@@ -94,7 +94,8 @@ class GoalViolationDetector:
         scorer = Scorer(cluster, goals)
         self.balancedness, self.evenness = None, {}
         if known:
-            self.balancedness = balancedness(goals, [scorer.met(i) for i in range(len(goals))])
+            met = [scorer.met(i) for i in range(len(goals))]
+            self.balancedness = balancedness([g.hard for g in goals], met)
             self.evenness = evenness(cluster)
         self.broken = _broken(goals, scorer)
         short = shortfalls(goals, scorer)

@@ -150,7 +150,7 @@ def assemble(
         beyond = None
     before, after = (goal_scores(problem, shown, x) for x in (initial, scorer))
     met_before, met = ([bool((x >= 1).all()) for x in scores] for scores in (before, after))
-    kinds = np.array(rows.kind)
+    kinds, hard = np.array(rows.kind), [g.hard for g in shown]
     origin = cluster_at(walked if kept >= changes else ended)
     summary = Summary(
         replica_moves=int((kinds == "move").sum()),
@@ -164,8 +164,8 @@ def assemble(
         else cost_bound(start, shown, met, initial.cluster),
         cost_total=cost_total(start),
         cost_unit=cost_unit(start.snapshot),
-        balancedness_before=balancedness(shown, met_before),
-        balancedness_after=balancedness(shown, met),
+        balancedness_before=balancedness(hard, met_before),
+        balancedness_after=balancedness(hard, met),
         left_out=left_out,
         blocked=steps.blocked,
         exhausted=exhausted,

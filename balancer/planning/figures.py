@@ -36,10 +36,10 @@ def cost_total(start: Placement) -> float:
     return float(np.where(held > 0, lead + follow * (held - 1), 0.0).sum())
 
 
-def balancedness(goals: list[Goal], met: Sequence[bool]) -> float:
+def balancedness(hard: Sequence[bool], met: Sequence[bool]) -> float:
     weight, total, lost = 1.0, 0.0, 0.0
-    for i in reversed(range(len(goals))):
-        cost = weight * (1.5 if goals[i].hard else 1.0)
+    for i in reversed(range(len(hard))):
+        cost = weight * (1.5 if hard[i] else 1.0)
         total += cost
         lost += 0.0 if met[i] else cost
         weight *= 1.1
