@@ -657,11 +657,11 @@ class Controller:
                         if names
                         else plan
                     )
-                kept, remark = frozenset[str](), ""
+                hardened, remark = frozenset[str](), ""
                 # A rebalance has to be worth its cost, whichever detector asks for it.
                 judged = finding.kind == "goal_violations" or type_of(operation).needs_loads
                 if judged and plan.summary.exhausted != "stopped":
-                    plan, kept, remark = proposals.no_worse(
+                    plan, hardened, remark = proposals.no_worse(
                         view, finding, snapshot, operation, cap, plan
                     )
                 known(operation=operation.kind, actions=len(plan))
@@ -704,7 +704,7 @@ class Controller:
             why = f"{finding.sentence}; the plan is empty: {why}{remark}"
             return _Note("nothing_helps", finding, why, figures, facts)
         if judged:
-            found = gain(plan, kept)
+            found = gain(plan, hardened)
             poor = insufficient_gain(found, self.settings.goal_violations, unit)
             if poor is not None and cut and not worsens(plan):
                 # The part within the cap may gain little; what counts is the complete plan.
