@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
 
+from balancer.problem.deadline import NEVER, Deadline
 from balancer.problem.disks import pick_disk
 from balancer.problem.rules import Rules
 from balancer.search.scorer import Scorer
@@ -18,16 +20,18 @@ from goals.capacity import Ceiling
 from goals.curves import TOLERANCE
 
 
-class _Limit(NamedTuple):
-    """A hard limit on brokers or groups of them.
+class _Limits(NamedTuple):
+    """The L hard limits on brokers or groups of them, whose cells are numbered in one row.
 
     Parameters
     ----------
-    cell : (B,) int
+    cell : (L, B) int
         The cell of each broker.
-    most, held : (cells,) float
-        What a cell may hold, and what it holds without the new replicas.
-    amount : (C,) float
+    most : (cells,) float
+        What a cell may hold.
+    held : (cells,) float
+        What it holds without the new replicas.
+    amount : (C, L) float
         What each new replica adds.
     """
 
@@ -37,60 +41,68 @@ class _Limit(NamedTuple):
     amount: Floats
 
 
-def fit(scorer: Scorer, rules: Rules, start: Placement) -> None:
+def fit(scorer: Scorer, rules: Rules, start: Placement, deadline: Deadline = NEVER) -> None:
     """Move new replicas to where as many of them as possible are within hard limits.
 
     They are where the fewest replicas are, which may exceed limits that other places keep. Then
     the largest goes first, to the broker with most room; if not all fit like that, and more do if
-    it is the one with least room that still suffices, to that one.
+    it is the one with least room that still suffices, to that one. After the deadline they stay.
     """
     placement = scorer.placement
     new = np.flatnonzero((placement.replica_broker >= 0) & (start.replica_broker < 0))
-    limits = [_limit(goal, placement, new) for goal in scorer.goals if _is_limit(goal)]
-    if not any(_exceeded(limit, placement.replica_broker[new]) for limit in limits):
+    goals = [goal for goal in scorer.goals if _is_limit(goal)]
+    if not (len(new) and goals):
         return
-    found, left = _packed(placement, rules, new, limits, np.argmin)
-    if left:
-        other, fewer = _packed(placement, rules, new, limits, np.argmax)
-        found = other if fewer < left else found
-    scorer.adopt(found, np.unique(new // placement.slots))
+    limits = _limits(goals, placement, new)
+    at = limits.cell[:, placement.replica_broker[new]].T
+    with_new = limits.held + np.bincount(at.ravel(), limits.amount.ravel(), len(limits.held))
+    if not (with_new > limits.most)[at].any():
+        return
+    packed = [_packed(placement, rules, new, limits, np.argmin, deadline)]
+    if packed[0] is not None and packed[0][1]:
+        packed.append(_packed(placement, rules, new, limits, np.argmax, deadline))
+    done = [found for found in packed if found is not None]
+    if done:
+        scorer.adopt(min(done, key=itemgetter(1))[0], np.unique(new // placement.slots))
 
 
 def _is_limit(goal: Goal) -> bool:
     return goal.hard and isinstance(goal, Ceiling) and isinstance(goal.scope, BrokerScope)
 
 
-def _limit(goal: Goal, placement: Placement, new: Ints) -> _Limit:
-    assert isinstance(goal, Ceiling)
-    cell = goal.scope.members(placement.snapshot)
-    lead, follow = placement.contribution(goal.column)
+def _limits(goals: list[Goal], placement: Placement, new: Ints) -> _Limits:
     p = new // placement.slots
-    amount = np.where(new % placement.slots == placement.leader[p], lead[p], follow[p])
-    held = placement.sums(goal.scope, goal.column).astype(np.float64)
-    at = cell[placement.replica_broker[new]]
-    held -= np.bincount(at[at >= 0], amount[at >= 0], len(held))
-    most = goal.prepared_limit * (1 + TOLERANCE)
-    # a broker of no group has no limit
-    return _Limit(
-        np.where(cell < 0, len(held), cell), np.append(most, np.inf), np.append(held, 0.0), amount
+    leads = new % placement.slots == placement.leader[p]
+    cells, most, held, amounts, begin = list[Ints](), list[Floats](), list[Floats](), [], 0
+    for goal in goals:
+        assert isinstance(goal, Ceiling)
+        assert isinstance(goal.scope, BrokerScope)
+        cell = goal.scope.members(placement.snapshot)
+        lead, follow = placement.contribution(goal.column)
+        amount = np.where(leads, lead[p], follow[p])
+        load = placement.sums(goal.scope, goal.column).astype(np.float64)
+        at = cell[placement.replica_broker[new]]
+        load -= np.bincount(at[at >= 0], amount[at >= 0], len(load))
+        # a broker of no group has no limit
+        cells.append(begin + np.where(cell < 0, len(load), cell))
+        most.append(np.append(goal.prepared_limit * (1 + TOLERANCE), np.inf))
+        held.append(np.append(load, 0.0))
+        amounts.append(amount)
+        begin += len(load) + 1
+    return _Limits(
+        np.stack(cells), np.concatenate(most), np.concatenate(held), np.stack(amounts, axis=1)
     )
-
-
-def _exceeded(limit: _Limit, brokers: Ints) -> bool:
-    """Whether new replicas on these brokers exceed a limit."""
-    at = limit.cell[brokers]
-    with_new = limit.held + np.bincount(at, limit.amount, len(limit.held))
-    return bool((with_new > limit.most)[at].any())
 
 
 def _packed(
     placement: Placement,
     rules: Rules,
     new: Ints,
-    limits: list[_Limit],
+    limits: _Limits,
     best: Callable[[Floats], np.intp],
-) -> tuple[Placement, int]:
-    """A placement with new replicas within limits, and how many have no room within them.
+    deadline: Deadline,
+) -> tuple[Placement, int] | None:
+    """A placement with new replicas within limits, and how many have no room; None if too late.
 
     Parameters
     ----------
@@ -104,19 +116,24 @@ def _packed(
         What they keep.
     best
         Which of the brokers that have room, by how full they are then, takes a replica.
+    deadline
+        When to give up.
     """
     s, placement = placement.snapshot, placement.copy()
-    size = np.max([limit.amount / _mean(limit.most) for limit in limits], axis=0)
-    held = [limit.held.copy() for limit in limits]
+    cell, held, most = limits.cell, limits.held.copy(), limits.most[limits.cell]
+    share = np.divide(1.0, most, out=np.zeros(most.shape), where=most > 0)
+    size = (limits.amount / [_mean(each) for each in most]).max(axis=1)
     own_set = s.broker_set if len(s.broker_set) else np.zeros(s.n_brokers, np.int64)
     first, homeless = placement.replica_broker[new], 0
     placement.replica_broker[new] = -1
     for row in np.argsort(-size, kind="stable").tolist():
+        if deadline.passed:
+            return None
         p, slot = divmod(int(new[row]), placement.slots)
         there = placement.brokers[p][placement.brokers[p] >= 0]
         able = _able(placement, rules, p, slot)
-        has_room, full = _room(limits, held, row)
-        has_room &= able
+        after = held[cell] + limits.amount[row][:, None]
+        has_room = able & (after <= most).all(axis=0)
         if not has_room.any():
             # where it was, if no other replica of its partition has gone there
             free = first[row] not in there
@@ -124,12 +141,13 @@ def _packed(
             placement.brokers[p, slot] = first[row] if free else able.argmax()
             continue
         has_room = _preferred(has_room, own_set == own_set[first[row]])
-        has_room = _preferred(has_room, ~np.isin(s.broker_rack, s.broker_rack[there]))
+        racks = np.zeros(len(s.racks), np.bool_)
+        racks[s.broker_rack[there]] = True
+        has_room = _preferred(has_room, ~racks[s.broker_rack])
         brokers = np.flatnonzero(has_room)
-        to = int(brokers[best(full[brokers])])
+        to = int(brokers[best((after * share).max(axis=0)[brokers])])
         placement.brokers[p, slot] = to
-        for limit, load in zip(limits, held, strict=True):
-            load[limit.cell[to]] += limit.amount[row]
+        held[cell[:, to]] += limits.amount[row]
     if len(placement.replica_disk):
         placement.replica_disk[new] = pick_disk(placement, placement.replica_broker[new])
     placement.invalidate_sums()
@@ -142,16 +160,6 @@ def _able(placement: Placement, rules: Rules, partition: int, slot: int) -> Bool
     able = rules.takers(placement, partition).copy()
     able[held[held >= 0]] = False
     return _preferred(able, rules.leads) if slot == placement.leader[partition] else able
-
-
-def _room(limits: list[_Limit], held: list[Floats], row: int) -> tuple[Bools, Floats]:
-    """(B,), (B,) brokers with room for a new replica, and how full each is with it."""
-    fits, full = list[Bools](), list[Floats]()
-    for limit, load in zip(limits, held, strict=True):
-        after, most = (load + limit.amount[row])[limit.cell], limit.most[limit.cell]
-        fits.append(after <= most)
-        full.append(np.divide(after, most, out=np.zeros(len(after)), where=most > 0))
-    return np.all(fits, axis=0), np.max(full, axis=0)
 
 
 def _preferred(able: Bools, better: Bools) -> Bools:

@@ -59,7 +59,7 @@ class LocalSearch(SearchParameters):
         if sorts:
             sort_slots(scorer, problem.rules)
         if grows or problem.resolved.adds:
-            fit(scorer, problem.rules, problem.start)
+            fit(scorer, problem.rules, problem.start, deadline)
         begin = scorer.mark()
 
         # Goals that the search does not change, and without those unmet because of their limit.

@@ -5,7 +5,9 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from balancer import Balancer, Budget, Operation, OperationError, PlanError
 from balancer.allocation.errors import AllocationError
 from balancer.planning.exports import reassignment_json
 from balancer.report import html_report
+from balancer.strategies import local_search
 from balancer.verification.checker import check_plan
 from cluster_model import (
     BrokerState,
@@ -185,6 +188,18 @@ def test_as_many_units_are_placed_as_the_best_fit_places(
     plan = Balancer(goals, strategy=QUICK).propose(s)
     assert plan.final_snapshot().n_replicas >= best_fit_decreasing(s)
     assert_sound(s, plan)
+
+
+def test_first_places_are_no_longer_looked_for_once_a_plan_is_to_stop() -> None:
+    s, goals = pods(1, 1, 0.98)
+    stop = Event()
+    stop.set()
+    kept = Balancer(goals, strategy=QUICK).propose(s, stop=stop)
+    assert kept.summary.exhausted == "stopped"
+    with mock.patch.object(local_search, "fit") as fit:
+        without = Balancer(goals, strategy=QUICK).propose(s, stop=stop)
+    fit.assert_called_once()
+    assert kept.final_snapshot().digest() == without.final_snapshot().digest()
 
 
 @pytest.mark.parametrize(
