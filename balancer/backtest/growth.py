@@ -206,7 +206,7 @@ def growth_of(
         if there[:, i].sum() < p.fewest_days:
             continue
         room = limit * capacity[i]
-        t, y = _busy(days[there[:, i]], peaks[there[:, i], i], p.busy)
+        t, y = _busy(days[there[:, i]], peaks[there[:, i], i], p.busy, int(days[-1]))
         slope, level = _line(t, y[None])
         line = np.maximum(level + slope * t, 1e-9 * max(float(y.max()), 1e-300))
         slopes, levels = _line(t, line * np.exp(_noise(np.log(np.maximum(y / line, 1e-9)), p)))
@@ -257,9 +257,9 @@ def _noise(error: Floats, parameters: AdviceParameters) -> Floats:
     return drawn
 
 
-def _busy(days: Ints, peaks: Floats, share: float) -> tuple[Floats, Floats]:
-    """The days of the busy weekdays, counted from the last day of all, and their peaks."""
-    t = (days - days[-1]).astype(np.float64)
+def _busy(days: Ints, peaks: Floats, share: float, now: int) -> tuple[Floats, Floats]:
+    """The days of the busy weekdays, counted from now, and their peaks."""
+    t = (days - now).astype(np.float64)
     i, j = np.triu_indices(len(t), 1)
     weeks = (t[j] - t[i]) % _WEEK == 0
     if t[-1] - t[0] < 2 * _WEEK - 1 or not weeks.any():

@@ -84,6 +84,16 @@ def test_only_the_last_days_count() -> None:
     assert found.growth == pytest.approx(1.0)
 
 
+def test_days_are_counted_from_now_also_if_a_load_is_unknown_since_some_time() -> None:
+    days = np.arange(30)
+    grows = np.where(days < 12, 5.0 * days, np.nan)
+    (found, _) = growth_of(
+        days, np.column_stack([grows, np.ones(30)]), ("disk", "cpu"), np.array([200.0, 100.0])
+    )
+    # 145 on the last day, and 160 are the limit
+    assert (found.load, found.days) == pytest.approx((145.0, 3.0))
+
+
 def test_too_few_days_are_said() -> None:
     with pytest.raises(BacktestError, match="7 whole days found, at least 8 expected"):
         growth_of(*days_of(7), ("disk",), CAPACITY)
