@@ -88,7 +88,7 @@ class Proposals:
                 g.model_copy(update={"hard": True}) if g.name in kept else g for g in balancer.goals
             ]
         limits = balancer.budget.within(self._settings().budget)
-        balancer.budget = _countable(limits.within(Budget(cost=cap)), view, snapshot)
+        balancer.budget = _countable(limits, view, snapshot).within(Budget(cost=cap))
         if not type_of(operation).needs_loads and not is_universal(balancer.strategy):
             # The strategy may not be able to heal this cluster.
             balancer.strategy = with_search_parameters(load_strategy(), balancer.search)
@@ -197,8 +197,7 @@ class Proposals:
         """Whether the cap ended the plan, and no other limit."""
         if cap is None or plan.summary.exhausted != "budget":
             return False
-        limits, s = self._balancer.budget.within(self._settings().budget), plan.summary
-        moved = s.limited_moves
+        limits, moved = plan.budget, plan.summary.limited_moves
         least = min(x for x in (limits.cost, limits.bytes, cap) if x is not None)
         if least != cap or (limits.moves is not None and moved >= limits.moves):
             return False

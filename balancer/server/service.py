@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 
 from balancer.approval import ApprovalError, KeptProposal, changes_since
 from balancer.approval.approvals import REQUEST
+from balancer.composition.proposal import restricted_to_known
 from balancer.controller import Controller
 from balancer.controller.decision import plan_record, plan_sentence
 from balancer.controller.execution_progress import progress_record
@@ -240,7 +241,7 @@ class Service:
             return {
                 "cluster": said,
                 "plan": plan_record(plan, 0.0),
-                "verdict": plan_sentence(plan),
+                "verdict": plan_sentence(plan) + _staying(plan, request.operation),
                 "goals": [g.model_dump(mode="json") for g in plan.goal_results],
                 "unmet": [u.model_dump(mode="json") for u in plan.unmet],
                 "columns": {k: c.model_dump(mode="json") for k, c in plan.columns.items()},
@@ -249,6 +250,8 @@ class Service:
             }
 
         self._check(request)
+        if request.hypothesis.scale_load != 1.0 and (why := self.view().incomplete) is not None:
+            raise UnknownLoadsError(why)
         return self.jobs.submit(Job("what if", by, do))
 
     def why_not(self, request: WhyNotRequest, by: Actor) -> Job:
@@ -513,6 +516,11 @@ class Service:
         operation = operation.model_copy(
             update={"excluded_topics": excluded, "allow_unmatched": True}
         )
+        if view.incomplete is None:
+            # what stays is said with the plan
+            operation = restricted_to_known(
+                view.snapshot, operation, view.distrust, lambda sentence: None
+            )
         plan = balancer.propose(view.snapshot, operation, progress=progress, stop=stop)
         if stop.is_set():
             # Its search was cut short.
@@ -566,7 +574,7 @@ class Service:
             plan,
             by=by.name,
             cause=REQUEST,
-            reason=f"{asked}; {plan_sentence(plan)}",
+            reason=f"{asked}; {plan_sentence(plan)}{_staying(plan, request.operation)}",
             figures=figures,
         )
         with self._lock:
@@ -599,6 +607,15 @@ def _check_exclusions(operation: Operation, snapshot: Snapshot) -> None:
     for pattern in () if operation.allow_unmatched else operation.excluded_topics:
         if not partitions_of_topics(pattern, snapshot).any():
             raise RequestError(unmatched_exclusion(pattern))
+
+
+def _staying(plan: Plan, asked: Operation) -> str:
+    """A remark on partitions that a plan leaves alone although nobody asked for that."""
+    stay = {*plan.operation.get("excluded_partitions", ())} - {*asked.excluded_partitions}
+    if not stay:
+        return ""
+    count = plural(len(stay), "partition stays", "partitions stay")
+    return f"; {count}, because not all loads are known"
 
 
 def supposed(

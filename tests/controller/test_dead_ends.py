@@ -403,6 +403,19 @@ def test_no_cycle_moves_more_than_its_share(share: float, seed: int) -> None:
         assert plan.summary.cost <= share * plan.summary.cost_total * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("resources", [(), ("disk",)])
+def test_nor_while_loads_or_even_sizes_are_not_known(resources: tuple[str, ...]) -> None:
+    stage = Stage(
+        skewed(rack_violations=0.9).with_resources(resources),
+        {"max_share_per_cycle": 0.1, "settle": 0},
+    )
+    stage.model.known = 0.0
+    stage.rounds(1)
+    (plan,) = stage.executor.plans
+    assert 0 < plan.summary.cost <= 0.1 * plan.summary.cost_total * (1 + 1e-9)
+    assert "cut at 10 % of the cluster's" in stage.controller.decisions[-2].reason
+
+
 def test_frozen_partitions_are_touched_by_no_operation() -> None:
     stage = Stage(skewed())
     stage.model.with_states(dead=[3])

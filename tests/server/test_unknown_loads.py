@@ -15,9 +15,11 @@ import pytest
 from server_cases import Served, planned, served
 from waiting import wait_for
 
+from balancer.approval.approvals import REQUEST
 from balancer.problem.operations import OPERATIONS
 from balancer.server.cruise_control.router import ENDPOINTS
 from cluster_model import Snapshot, synthetic_snapshot
+from cluster_model.trust import Distrust, Doubt, frozen_partitions, partition_names
 
 BASE = "/kafkacruisecontrol"
 MEASURED = ("cpu", "network_in", "network_out")
@@ -99,6 +101,8 @@ def test_only_operations_that_need_no_loads_are_planned(
         ("proposals", {"operation": {"kind": "remove_brokers", "brokers": [1]},
                        "only": ["ResourceCapacity[cpu]"]}),
         ("what-if", {"hypothesis": {"scale_load": 2.0}}),
+        ("what-if", {"operation": {"kind": "remove_brokers", "brokers": [1]},
+                     "hypothesis": {"scale_load": 2.0}}),
         ("why-not", {"partition": "topic-0-0", "broker": 1}),
     ],
 )  # fmt: skip
@@ -176,3 +180,35 @@ def _is_executed(client: httpx.Client, path: str) -> bool:
 def _looks_at(found: Served, cluster: Snapshot) -> bool:
     held = found.service.view().snapshot.replica_broker
     return np.array_equal(held, cluster.replica_broker)
+
+
+@pytest.mark.parametrize("way", ["proposals", "what-if", "rebalance"])
+def test_what_is_not_known_or_trusted_stays_whoever_asks(tmp_path: Path, way: str) -> None:
+    snapshot = synthetic_snapshot(brokers=6, partitions=60, racks=3)
+    unknown = partition_names(snapshot, np.arange(0, 60, 10))
+    silent = Doubt(1, "missing", "broker 1 does not report")
+    stay = unknown | frozen_partitions(snapshot, [1])
+    with served(tmp_path, snapshot=snapshot, run=False) as found, found.client() as client:
+        found.model.distrust = lambda: Distrust((silent,), unknown)  # type: ignore[method-assign]
+        found.controller.step()
+        if way == "rebalance":
+            answer = client.post(f"{BASE}/rebalance?dryrun=false")
+            assert answer.status_code in (200, 202), answer.text
+        else:
+            job = planned(client, f"/api/v1/{way}", {})
+        if way == "what-if":
+            assert f"; {len(stay)} partitions stay, because" in job["result"]["verdict"]
+            assert job["result"]["plan"]["operation"]["partitions_excluded"] == len(stay)
+            return
+
+        def asked() -> list[dict[str, Any]]:
+            kept = client.get("/api/v1/proposals").json()
+            return [each for each in kept if each["cause"] == REQUEST]
+
+        wait_for(lambda: bool(asked()))
+        (kept,) = asked()
+        assert f"; {len(stay)} partitions stay, because not all loads" in kept["reason"]
+        plan = client.get(f"/api/v1/proposals/{kept['id']}/plan").json()
+        assert plan["actions"]
+        assert stay.isdisjoint(f"{a['topic']}-{a['partition']}" for a in plan["actions"])
+        assert 1 not in {a["destination"] for a in plan["actions"]}
