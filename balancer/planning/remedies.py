@@ -324,7 +324,7 @@ def _sets(cluster: Cluster, number: int, unmet: Sequence[Unmet]) -> Ints:
             chosen.append(asked[k])
         else:
             full = load / np.maximum(room, 1e-300)
-            chosen.append(int(np.argmax(full.max(1))))
+            chosen.append(int(np.argmax(full.max(1, initial=0.0))))
         room[chosen[-1]] += cluster.typical
     return np.array(chosen, np.int64)
 

@@ -239,7 +239,7 @@ def emptying_order(asked: SizingRequest) -> Ints:
         np.add.at(room, group, capacity)
         remains = np.maximum(room[group[rows]] - capacity[rows], 1e-9)
         # sums of equal capacities differ in their last digits
-        full = np.round((work[group[rows]] / remains).max(1), 6)
+        full = np.round((work[group[rows]] / remains).max(1, initial=0.0), 6)
         if len(work) == 1:
             full[:] = 0.0
         without = np.repeat(kept[None], len(rows), axis=0)

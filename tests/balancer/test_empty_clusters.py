@@ -9,7 +9,7 @@ from balancer_cases import RESOURCES, assert_sound
 
 from balancer import Balancer, Operation
 from cluster_model import Snapshot, SnapshotDocument, build_snapshot
-from goals import inapplicable
+from goals import ReplicaCapacity, inapplicable
 from goals.registry import BUILT_IN
 
 FIELDS: dict[str, Any] = {
@@ -55,6 +55,7 @@ CLUSTERS = {
     "no broker": cluster(2, state="dead"),
     "nothing in the only zone": cluster(2, REPLICA),
     "no capacity": cluster(2, REPLICA, capacity=dict.fromkeys(RESOURCES, 0.0)),
+    "no loads": cluster(2, REPLICA).with_resources(()),
 }
 
 
@@ -70,3 +71,13 @@ def test_a_plan_for_nothing_passes_its_check(name: str, place: str) -> None:
     for operation in ({}, {"kind": "fix_offline_replicas"}):
         plan = Balancer([goal]).propose(CLUSTERS[place], Operation.model_validate(operation))
         assert_sound(CLUSTERS[place], plan)
+
+
+@pytest.mark.parametrize(("partitions", "brokers"), [(2, 1), (5, 3)])
+def test_brokers_are_counted_where_no_loads_are_known(partitions: int, brokers: int) -> None:
+    rows = [REPLICA | {"partition": p} for p in range(partitions)]
+    bare = cluster(2, *rows).with_resources(())
+    plan = Balancer([ReplicaCapacity(limit=2)]).propose(bare, Operation(kind="right_size"))
+    assert plan.sizing is not None
+    assert plan.sizing.brokers == brokers
+    assert_sound(plan.snapshot, plan)
