@@ -20,7 +20,7 @@ from balancer.planning.plan import Plan
 from balancer.planning.proposal_check import check_proposal
 from balancer.planning.remedies import RemedyLimits, find_remedy
 from balancer.planning.reserve import reserve
-from balancer.planning.sizing import Purpose, SizingRequest, right_sized
+from balancer.planning.sizing import Purpose, SizingRequest, check_limits_known, right_sized
 from balancer.problem.budget import Budget
 from balancer.problem.capacity_guards import capacity_guards
 from balancer.problem.deadline import Deadline
@@ -276,6 +276,7 @@ class Balancer:
         started, seconds = time.monotonic(), self.budget.seconds
         with fault_of(f"operation {operation.kind} failed", OperationError, InputError):
             resolved = resolve(snapshot, operation)
+        check_limits_known(self.goals, snapshot)
         cluster = resolved.cluster
         goals = with_availability(
             kind.judged_by(applicable(self.goals, snapshot, strict=self.strict))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import combinations
 from math import comb
@@ -15,11 +15,11 @@ from balancer.planning.least_brokers import LeastBrokers, Need, room_without
 from balancer.planning.parameters import PlanningParameters
 from balancer.planning.plan import Plan
 from balancer.planning.remedies import enlarged, helped, next_number
-from balancer.problem.operation import Operation
+from balancer.problem.operation import Operation, OperationError
 from balancer.problem.operations import RightSize
 from cluster_model.errors import InputError
 from cluster_model.snapshot import LARGEST_ID, Bools, Ints, Snapshot
-from goals import Cluster
+from goals import Cluster, Goal, ResourceCapacity
 from metrics_reporter.quantities import plural
 
 # What a plan is for: as asked, for hard goals without a limit on moves, or for their proofs alone.
@@ -67,6 +67,27 @@ class SizingRequest(NamedTuple):
     def living(self) -> int:
         """Brokers that hold replicas if none is emptied."""
         return int((~self.cluster.draining).sum())
+
+
+def check_limits_known(goals: Iterable[Goal], snapshot: Snapshot) -> None:
+    """Refuse to find a number of brokers without the loads that hard goals limit.
+
+    Raises
+    ------
+    OperationError
+        With the first goal whose resource the snapshot lacks.
+    """
+    for goal in goals:
+        if (
+            isinstance(goal, ResourceCapacity)
+            and goal.hard
+            and goal.resource not in snapshot.resources
+        ):
+            raise OperationError(
+                f"operation right_size: the number of brokers that hard goal {goal.name} needs is "
+                f"not known, because the snapshot has no loads of {goal.resource}: loads, as from "
+                "--metrics-topic, or goals without it expected"
+            )
 
 
 def right_sized(asked: SizingRequest) -> Plan:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from balancer_cases import RESOURCES, assert_sound
 
-from balancer import Balancer, Operation
+from balancer import Balancer, Operation, OperationError
 from cluster_model import Snapshot, SnapshotDocument, build_snapshot
 from goals import ReplicaCapacity, inapplicable
 from goals.registry import BUILT_IN
@@ -81,3 +81,9 @@ def test_brokers_are_counted_where_no_loads_are_known(partitions: int, brokers: 
     assert plan.sizing is not None
     assert plan.sizing.brokers == brokers
     assert_sound(plan.snapshot, plan)
+
+
+def test_no_number_of_brokers_is_stated_without_the_loads_that_hard_goals_limit() -> None:
+    sized = cluster(4, REPLICA).with_resources(("disk",))
+    with pytest.raises(OperationError, match=r"ResourceCapacity\[network_in\] needs is not"):
+        Balancer("default").propose(sized, Operation(kind="right_size"))
