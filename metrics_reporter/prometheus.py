@@ -339,11 +339,15 @@ class PrometheusSource:
 
     def _lacking(self, report: list[Record]) -> str | None:
         """Which MBeans no exporter has; None if rates of partitions are known."""
-        rated = [record for record in report if BYTES_IN in record.metrics]
-        if not rated:
-            return f"no exporter has bytes; {_MISSING.format('kafka.server', _METERS)}"
-        if all(record.topic is None for record in rated):
-            return f"no exporter has bytes of topics; {_MISSING.format('kafka.server', _TOPICS)}"
+        of = {m: {r.topic for r in report if m in r.metrics} for m in _OF_TOPICS}
+        for mbeans, kind, there in (
+            (_METERS, "", {metric for metric in of if of[metric]}),
+            (_TOPICS, " of topics", {metric for metric in of if of[metric] - {None}}),
+        ):
+            lacking = [metric for metric in of if metric not in there]
+            if lacking:
+                what = "bytes" if not there else lacking[0]
+                return f"no exporter has {what}{kind}; {_MISSING.format('kafka.server', mbeans)}"
         if not any(SIZE in record.metrics for record in report) and not self._sizeless:
             self._sizeless = True
             log.info(
@@ -580,7 +584,9 @@ def _idle(
     """Rates of 0 of topics without traffic, where the page does not tell who leads them.
 
     Kafka has a topic's counters from its first byte on. Where a page has those of other topics,
-    a topic without them that has not grown is idle, which is not the same as unknown.
+    a topic without them that has not grown is idle, which is not the same as unknown. Whether
+    it is read, only counters of what is read tell, of other topics or of all: one that is
+    written to may have none.
     """
     keys = (*now.counters, *now.gauges)
     stated = {(metric, topic) for metric, topic, _ in keys if metric in _OF_TOPICS}
@@ -591,13 +597,15 @@ def _idle(
         if key[0] in (SIZE, END_OFFSET) and key[1] is not None:
             old = before.gauges.get(key)
             grown[key[1]] = grown.get(key[1], False) or old is None or level > old
-    measured = {metric for metric, _, _ in values}
+    told = {metric for metric, topic in stated if topic is not None}
+    told |= {metric for metric in _OF_TOPICS if values.get((metric, None, -1)) == 0}
     return {
         (metric, topic, -1): 0.0
         for metric in _OF_TOPICS
-        if metric in measured
+        if metric in told
         for topic, grows in grown.items()
-        if not grows and (metric, topic) not in stated
+        if (metric, topic) not in stated
+        and (not grows or (metric == BYTES_OUT and (BYTES_IN, topic) in stated))
     }
 
 

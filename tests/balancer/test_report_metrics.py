@@ -181,7 +181,8 @@ def test_rates_that_are_gauges_are_reported_as_they_are(short: bool) -> None:
 
 PROCESS = "process_cpu_seconds_total 7\nprocess_start_time_seconds 5\n"
 SIZES = "".join(f'kafka_log_log_size{{topic="orders",partition="{p}"}} 4096\n' for p in range(12))
-TOTALS = "".join(f"kafka_server_brokertopicmetrics_bytes{way}_total 9\n" for way in ("in", "out"))
+WRITTEN = "kafka_server_brokertopicmetrics_bytesin_total 9\n"
+TOTALS = WRITTEN + WRITTEN.replace("in_total", "out_total")
 
 
 @pytest.mark.parametrize(
@@ -209,6 +210,11 @@ TOTALS = "".join(f"kafka_server_brokertopicmetrics_bytes{way}_total 9\n" for way
             "the exporters for kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec and "
             "BytesOutPerSec,topic=* expected",
             2 * 12 + 1,
+        ),
+        (
+            PROCESS + SIZES + WRITTEN + WRITTEN.replace("_total", '_total{topic="orders"}'),
+            "rates of 0, sizes of 12 of 12 partitions: no exporter has bytes_out; a rule of the",
+            2 * 12 + 2,
         ),
     ],
 )

@@ -223,12 +223,24 @@ kafka_log_log_size{{topic="filtered",partition="0"}} {0}
 def test_a_topic_without_counters_that_did_not_grow_is_idle() -> None:
     found = reported(BITNAMI.format(1000), BITNAMI.format(2000))
     assert found["idle", -1] == {"bytes_in": 0.0, "bytes_out": 0.0}
-    assert found["busy", -1] == {"bytes_in": 100.0}
+    # Nothing is read from the broker at all.
+    assert found["busy", -1] == {"bytes_in": 100.0, "bytes_out": 0.0}
     # Something is written to it, of which the exporter says nothing.
     assert ("filtered", -1) not in found
     # Without rates of any topic, none of them is known.
     only = [re.sub(r".*bytesinpersec_count{.*\n", "", BITNAMI).format(n) for n in (1000, 2000)]
     assert ("idle", -1) not in reported(*only)
+    # What is read is of some topic, and no exporter tells of which.
+    out = "bytesoutpersec_count "
+    read = [BITNAMI.replace(f"{out}0", f"{out}{n}").format(n) for n in (1000, 2000)]
+    found = reported(*read)
+    assert found["idle", -1] == {"bytes_in": 0.0}
+    assert found["busy", -1] == {"bytes_in": 100.0}
+    # Of another one: those without a counter never were.
+    other = 'kafka_server_brokertopicmetrics_bytesoutpersec_count{{topic="read"}} {}\n'
+    found = reported(*(p + other.format(n) for n, p in enumerate(read)))
+    assert found["idle", -1] == {"bytes_in": 0.0, "bytes_out": 0.0}
+    assert found["busy", -1] == {"bytes_in": 100.0, "bytes_out": 0.0}
 
 
 def test_a_process_that_is_no_broker_tells_no_cpu_of_one() -> None:
