@@ -8,7 +8,7 @@ import math
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -27,6 +27,8 @@ from metrics_reporter.documents import shown
 _SAFE = ("GET", "HEAD", "OPTIONS")
 # Answered without credentials: an orchestrator asks for them.
 _OPEN = ("/health/live", "/health/ready")
+# Where a request may wait for something that happens.
+_EVENTS, _JOBS = "/api/v1/events", "/api/v1/jobs/"
 # Headers that decide who is let in: two of them could be read in two ways.
 _ONCE = ("host", "origin", "authorization", "content-length", "transfer-encoding")
 # Passwords hashed at once: each takes some 50 ms of a processor.
@@ -251,19 +253,21 @@ class Guards:
 def _waits_without_a_thread(request: Request) -> bool:
     """Whether a request is open to anybody, or may wait long for something that happens."""
     path = request.scope["path"]
-    return (
-        path in _OPEN
-        or path.endswith("/events")
-        or request.method not in _SAFE
-        or ("wait" in request.query_params)
-    )
+    waits = "wait" in request.query_params and path.startswith(_JOBS)
+    return path in (*_OPEN, _EVENTS) or request.method not in _SAFE or waits
 
 
 def _cost(request: Request) -> float:
-    """What a request takes of its client's budget, by the entries of the list that it asks for."""
-    asked = [request.query_params.get(name, "") for name in ("limit", "entries")]
-    entries = max((int(a[:9]) for a in asked if a.isascii() and a.isdecimal()), default=0)
-    return 1.0 + entries // 1000
+    """What a request takes of its client's budget, by the entries of the list that it asks for.
+
+    Numbers and names are read as leniently as by what answers: +2000, 2_000 and 2000.0, ENTRIES.
+    """
+    cost = 1.0
+    for name, asked in request.query_params.multi_items():
+        if name.lower() in ("limit", "entries"):
+            with suppress(ValueError, OverflowError):
+                cost = max(cost, 1.0 + int(float(asked)) // 1000)
+    return cost
 
 
 def is_loopback(host: str) -> bool:

@@ -367,8 +367,9 @@ def _status(client: httpx.Client) -> int | None:
         return None
 
 
+@pytest.mark.parametrize("query", ["", "?wait=1"])
 def test_heavy_reads_of_one_viewer_hold_up_neither_health_nor_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str
 ) -> None:
     held, arrived = threading.Event(), threading.Semaphore(0)
     with people(tmp_path) as (found, them), ThreadPoolExecutor(60) as pool:
@@ -380,7 +381,8 @@ def test_heavy_reads_of_one_viewer_hold_up_neither_health_nor_others(
             return goals()
 
         monkeypatch.setattr(found.service, "goals", slow)
-        reads = [pool.submit(them.ask, "vi", "GET", "/api/v1/goals") for _ in range(60)]
+        path = f"/api/v1/goals{query}"
+        reads = [pool.submit(them.ask, "vi", "GET", path) for _ in range(60)]
         try:
             for _ in range(8):
                 assert arrived.acquire(timeout=60.0)
@@ -393,10 +395,16 @@ def test_heavy_reads_of_one_viewer_hold_up_neither_health_nor_others(
         assert {read.result().status_code for read in reads} == {200}
 
 
-def test_lists_count_by_what_is_asked_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(f"/api/v1/cluster/partitions?limit={n}" for n in ("10000", "%2B10000", "10_000")),
+        "/kafkacruisecontrol/partition_load?ENTRIES=10000",
+    ],
+)
+def test_lists_count_by_what_is_asked_for(tmp_path: Path, path: str) -> None:
     rates = {"requests": 0.001, "burst": 40_000}
     with people(tmp_path, rates=rates) as (_, them):
-        path = "/api/v1/cluster/partitions?limit=10000"
         answers = [them.ask("vi", "GET", path).status_code for _ in range(5)]
         assert answers == [200, 200, 200, 429, 429]
         assert them.ask("vo", "GET", path).status_code == 200
