@@ -47,6 +47,7 @@ from balancer.server.models import (
 )
 from balancer.server.patterns import partitions_of_topics
 from cluster_model.snapshot import BrokerState, Snapshot
+from cluster_model.trust import partition_names
 from goals import Goal, applicable
 from metrics_reporter.documents import shown
 from metrics_reporter.quantities import plural
@@ -155,6 +156,13 @@ class Service:
                 while len(self._brokers) > _ANSWERS:
                     self._brokers.popitem(last=False)
         return found
+
+    def estimated(self) -> frozenset[str]:
+        """Names of the partitions whose measured loads are unknown, and only estimated."""
+        view = self.view()
+        s, untrusted = view.snapshot, list(view.distrust.brokers)
+        led = s.replica_is_leader & np.isin(s.broker_ids, untrusted)[s.replica_broker]
+        return view.distrust.unknown | partition_names(s, s.replica_partition[led])
 
     def goals(self) -> Sequence[GoalState]:
         """How each goal stands, by the last look."""

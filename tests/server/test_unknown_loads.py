@@ -182,6 +182,23 @@ def _looks_at(found: Served, cluster: Snapshot) -> bool:
     return np.array_equal(held, cluster.replica_broker)
 
 
+def test_partitions_whose_loads_are_estimates_show_none(tmp_path: Path) -> None:
+    snapshot = synthetic_snapshot(brokers=6, partitions=60, racks=3)
+    silent = Doubt(1, "missing", "broker 1 does not report")
+    with served(tmp_path, snapshot=snapshot, run=False) as found, found.client() as client:
+        unknown = frozenset({"topic-0-3"})
+        found.model.distrust = lambda: Distrust((silent,), unknown)  # type: ignore[method-assign]
+        found.controller.step()
+        rows = client.get("/api/v1/cluster/partitions?limit=100").json()
+        known = {p["partition"] for p in rows if p["partition"] not in unknown and p["leader"] != 1}
+        assert 0 < len(known) < 59
+        for row in rows:
+            assert ("cpu" in row["leader_amounts"]) == (row["partition"] in known)
+            assert "disk" in row["follower_amounts"]
+        records = client.get(f"{BASE}/partition_load?json=true").json()["records"]
+        assert {f"{r['topic']}-{r['partition']}" for r in records} == known
+
+
 @pytest.mark.parametrize("way", ["proposals", "what-if", "rebalance"])
 def test_what_is_not_known_or_trusted_stays_whoever_asks(tmp_path: Path, way: str) -> None:
     snapshot = synthetic_snapshot(brokers=6, partitions=60, racks=3)

@@ -119,10 +119,12 @@ def partitions(
     broker: str | None = None,
     topic: str | None = None,
 ) -> list[PartitionLoad]:
-    """The partitions that carry most."""
-    return service.load().partitions(
+    """The partitions that carry most; loads that nobody knows are left out."""
+    found = service.load().partitions(
         sort=sort, limit=limit, broker=_id(service, broker), topic=topic
     )
+    estimated = service.estimated()
+    return [_without_estimates(row) if row.partition in estimated else row for row in found]
 
 
 @router.get("/goals")
@@ -186,3 +188,12 @@ def _id(service: TheService, broker: str | None) -> int | str | None:
         return None
     ids: dict[str, int | str] = {str(b): b for b in service.load().snapshot.broker_ids.tolist()}
     return ids.get(broker, broker)
+
+
+def _without_estimates(row: PartitionLoad) -> PartitionLoad:
+    """A partition with the loads that Kafka itself measures."""
+    leader, follower = (
+        {name: amount for name, amount in amounts.items() if name == "disk"}
+        for amounts in (row.leader_amounts, row.follower_amounts)
+    )
+    return row.model_copy(update={"leader_amounts": leader, "follower_amounts": follower})

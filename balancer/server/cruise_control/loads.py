@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from balancer.inspection.load import state_name
+from balancer.problem.topics import named_partitions
 from balancer.server.cruise_control.answers import Answer, LongAnswer, table, table_line
 from balancer.server.errors import RequestError
 from balancer.server.patterns import partitions_of_topics
@@ -91,6 +92,7 @@ def partition_load(
     topic: str | None,
     partition: str | None,
     brokers: tuple[int | str, ...],
+    estimated: frozenset[str] = frozenset(),
 ) -> LongAnswer:
     """Partitions by what their leaders carry, the most first.
 
@@ -108,6 +110,8 @@ def partition_load(
         A number, or a range of numbers like ``0-3``.
     brokers
         Only partitions with a replica on one of these; empty for all.
+    estimated
+        Names of partitions to leave out, because nobody knows their loads.
     """
     name = RESOURCES.get(resource.lower())
     if name is None or name not in s.resources:
@@ -124,6 +128,7 @@ def partition_load(
     if brokers:
         here = np.isin(s.replica_broker, s.broker_index(brokers))
         chosen &= np.bincount(s.replica_partition[here], minlength=s.n_partitions) > 0
+    chosen &= ~named_partitions(s, tuple(estimated))
     rows = np.flatnonzero(chosen)
     order = np.argsort(-s.leader_load[rows, s.resource(name)], kind="stable")
     chosen_rows = rows[order][:entries]

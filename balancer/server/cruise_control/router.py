@@ -259,6 +259,7 @@ def _partition_load(call: Call) -> LongAnswer:
         topic=given.text("topic"),
         partition=given.text("partition"),
         brokers=given.brokers("brokerid", {str(b): b for b in snapshot.broker_ids.tolist()}),
+        estimated=call.service.estimated(),
     )
 
 
