@@ -20,7 +20,7 @@ from balancer.planning.document import PlanDocument
 from balancer.planning.plan import Plan
 from balancer.problem.budget import Budget
 from balancer.problem.movement_cost import copy_cost, cost_unit
-from balancer.problem.operation import Operation
+from balancer.problem.operation import Operation, OperationError
 from balancer.problem.operations import OPERATIONS, type_of
 from balancer.strategies import is_universal, load_strategy, with_search_parameters
 from cluster_model.placement import Placement
@@ -252,9 +252,14 @@ def without_loads(view: View, plan: Plan) -> str:
 
 def rests_on_known_loads(view: View, plan: PlanDocument) -> bool:
     """Whether a plan may start by the loads that are known now, or needs none."""
-    if view.incomplete is None or not OPERATIONS.get(plan.operation["kind"]).needs_loads:
+    if view.incomplete is None:
         return True
-    return {*plan.columns} - _COUNTS <= {*view.snapshot.resources}
+    try:
+        needed = OPERATIONS.get(plan.operation["kind"]).needs_loads
+    except OperationError:
+        # Of a package that is no longer installed: that must stop no round.
+        needed = True
+    return not needed or {*plan.columns} - _COUNTS <= {*view.snapshot.resources}
 
 
 def _countable(limits: Budget, view: View, snapshot: Snapshot) -> Budget:

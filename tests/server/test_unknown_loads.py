@@ -12,10 +12,14 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from balancer_cases import QUICK
 from server_cases import Served, planned, served
 from waiting import wait_for
 
+from balancer import Balancer
 from balancer.approval.approvals import REQUEST
+from balancer.controller.finding import View
+from balancer.controller.proposals import rests_on_known_loads
 from balancer.problem.operations import OPERATIONS
 from balancer.server.cruise_control.router import ENDPOINTS
 from cluster_model import Snapshot, synthetic_snapshot
@@ -229,3 +233,12 @@ def test_what_is_not_known_or_trusted_stays_whoever_asks(tmp_path: Path, way: st
         assert plan["actions"]
         assert stay.isdisjoint(f"{a['topic']}-{a['partition']}" for a in plan["actions"])
         assert 1 not in {a["destination"] for a in plan["actions"]}
+
+
+def test_an_approved_plan_of_an_operation_that_is_gone_waits_and_stops_no_round() -> None:
+    snapshot = synthetic_snapshot(brokers=6, partitions=60, racks=3)
+    plan = Balancer("default", strategy=QUICK).propose(snapshot).document()
+    gone = plan.model_copy(update={"operation": {**plan.operation, "kind": "gone"}})
+    for why in (None, "metrics of 0.0% of partitions found"):
+        view = View(snapshot=snapshot.with_resources(("disk",)), now=0.0, incomplete=why)
+        assert rests_on_known_loads(view, gone) == (why is None)
