@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from balancer.controller.balance import evenness
-from balancer.controller.finding import Finding, FirstSeen, Streak, View, listed
+from balancer.controller.finding import Finding, FirstSeen, Streak, View, listed, span
 from balancer.controller.lost_partitions import partition_names
 from balancer.controller.settings import GoalViolations
 from balancer.planning.figures import balancedness
@@ -18,6 +18,9 @@ from balancer.problem.tiers import with_availability
 from balancer.search.scorer import Scorer
 from goals import Goal, applicable, inapplicable
 
+# Seconds in which loads may become known, as after a start, before goals that need none are put
+# right without them: what moves for these would move again.
+_PATIENCE = 1800.0
 # Rounding differences between equal windows.
 _NO_NOISE = 1e-6
 
@@ -54,14 +57,16 @@ class GoalViolationDetector:
         self.evenness: dict[str, Any] = {}
         self.broken: frozenset[str] = frozenset()
         self._goals = list(goals)
+        self._unknown_since: float | None = None
         self._streak = Streak()
         self._seen = FirstSeen()
 
     def look(self, view: View, operation: Operation | None = None) -> list[Finding]:
         """One finding for all unmet goals; none if all are met.
 
-        While loads are not known, only hard goals that need none are judged: what moves for
-        another one would move again once loads are known.
+        While loads are not known, only hard goals that need none are judged, and put right once
+        loads have been unknown for half an hour: what moves for another one, or as long as a
+        start takes, would move again.
 
         Parameters
         ----------
@@ -73,6 +78,10 @@ class GoalViolationDetector:
         operation = operation or Operation()
         requested = self.settings
         known = view.incomplete is None
+        if known:
+            self._unknown_since = None
+        elif self._unknown_since is None:
+            self._unknown_since = view.now
         judged = [g for g in self._goals if g.hard or known]
         lacking = inapplicable(judged, view.snapshot).values() if self._strict and known else ()
         if lacking:
@@ -129,6 +138,11 @@ class GoalViolationDetector:
                 f"data for (at most {_percent(requested.trivial + worst['noise'])}"
                 + (f", {_percent(worst['noise'])} of it for noise)" if worst["noise"] else ")")
             )
+        if state == "ripe" and self._unknown_since is not None:
+            left = self._unknown_since + _PATIENCE - view.now
+            if left > 0:
+                state = "waiting"
+                why += f"; it waits for loads for {span(left)}: {view.incomplete}"
         if any(v["hard"] for v in ripe):
             # A hard goal outweighs that a partition moved recently.
             operation = operation.model_copy(update={"excluded_partitions": ()})

@@ -329,8 +329,8 @@ class History:
         """The cluster with its placement at a time, and one number for each load.
 
         ``mean`` equals :meth:`cluster_model.live.ClusterModel.snapshot` of the same
-        windows. ``p95`` and ``peak`` are taken over the windows of each partition, role and
-        resource; for disk they are at least the newest size. ``forecast`` is the largest
+        windows, but for what consumers read from followers, which is left out here. ``p95``
+        and ``peak`` are taken over the windows of each partition, role and resource; for disk they are at least the newest size. ``forecast`` is the largest
         hourly mean expected. Peaks of a broker's partitions are added up even if they occur
         at different times.
 

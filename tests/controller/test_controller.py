@@ -276,6 +276,8 @@ def test_healing_gives_replicas_to_brokers_whose_metrics_are_not_believed() -> N
 def test_too_few_metrics_hold_back_goals_but_not_racks_and_healing() -> None:
     stage = Stage(skewed(), {"dead_brokers": {"heal_after": 0}})
     stage.model.known = 0.5
+    assert set(stage.rounds(30)) == {"waiting"}
+    assert "it waits for loads for 1 min: metrics of 50% of partitions found" in stage.reason
     assert stage.rounds(1) == ["executed"]
     (plan,) = stage.executor.plans
     assert all(r.hard for r in plan.goal_results)

@@ -410,7 +410,7 @@ def test_nor_while_loads_or_even_sizes_are_not_known(resources: tuple[str, ...])
         {"max_share_per_cycle": 0.1, "settle": 0},
     )
     stage.model.known = 0.0
-    stage.rounds(1)
+    stage.rounds(31)
     (plan,) = stage.executor.plans
     assert 0 < plan.summary.cost <= 0.1 * plan.summary.cost_total * (1 + 1e-9)
     assert "cut at 10 % of the cluster's" in stage.controller.decisions[-2].reason
