@@ -328,11 +328,11 @@ class History:
     ) -> Snapshot:
         """The cluster with its placement at a time, and one number for each load.
 
-        ``mean`` equals :meth:`cluster_model.live.ClusterModel.snapshot` of the same
-        windows, but for what consumers read from followers, which is left out here. ``p95``
-        and ``peak`` are taken over the windows of each partition, role and resource; for disk
-        they are at least the newest size. ``forecast`` is the largest hourly mean expected. Peaks of a
-        broker's partitions are added up even if they occur at different times.
+        ``mean`` equals :meth:`cluster_model.live.ClusterModel.snapshot` of the same windows, but
+        for what consumers read from followers, which is left out here. ``p95`` and ``peak`` are
+        taken over the windows of each partition, role and resource; for disk they are at least
+        the newest size. ``forecast`` is the largest hourly mean expected. Peaks of a broker's
+        partitions are added up even if they occur at different times.
 
         An unknown load is never taken as 0. A window counts if it has the load. If none of
         the range does, a size is that of other replicas or of log directories, a rate is
