@@ -125,7 +125,7 @@ def read_cluster(
     placement_only
         Whether the location of replicas is enough, as for healing. Then brokers whose log
         directories cannot be read have none, and hidden topics may be missing. `capacity`
-        must state the disk capacity.
+        must state that of `resources`; none are needed.
     notice
         Called with each sentence that a user of the snapshot should know.
     topic_configs

@@ -243,9 +243,14 @@ class Proposals:
 
 
 def without_loads(view: View, plan: Plan) -> str:
-    """A remark on a plan that was made while loads were not known; else empty."""
+    """A remark on a plan that was made without loads that are not known, or of no use; or empty."""
     if view.incomplete is None:
-        return ""
+        if plan.snapshot.resources or not view.snapshot.resources:
+            return ""
+        return (
+            "; no plan could be made with the loads: this one is by placement alone, and limits of "
+            "bytes do not apply"
+        )
     limits = "" if plan.summary.cost_unit != "replicas" else ", and limits of bytes do not apply"
     return f"; loads are not known ({view.incomplete}): only goals that need none count{limits}"
 

@@ -48,8 +48,11 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
         (413, "The body is too large."),
         (421, "The host is not one of this server's names."),
         (422, "A parameter or the body is not as described."),
-        (429, "Too many requests, or too many plans of one client."),
-        (503, "Too many plans or listeners, or the cluster has not been read yet."),
+        (429, "Too many requests, or too many plans or event streams of one client."),
+        (
+            503,
+            "Too many plans or listeners, a cluster not read yet, or loads that are not known.",
+        ),
     )
 }
 

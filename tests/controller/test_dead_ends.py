@@ -253,6 +253,25 @@ def test_dead_brokers_are_healed_whatever_is_wrong_with_loads(how: str) -> None:
     )
 
 
+def test_healing_by_placement_alone_says_that_limits_of_bytes_do_not_apply(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage(even(), AT_ONCE | {"max_bytes": 1})
+    stage.model.with_states(dead=[3])
+    propose = Balancer.propose
+
+    def fails(self: Balancer, snapshot: Snapshot, *given: Any, **options: Any) -> Any:
+        if snapshot.resources:
+            raise ZeroDivisionError
+        return propose(self, snapshot, *given, **options)
+
+    monkeypatch.setattr(Balancer, "propose", fails)
+    stage.rounds(2)
+    assert _of(stage, 3) == 0
+    (started,) = (d for d in stage.controller.decisions if d.kind == "started")
+    assert "by placement alone, and limits of bytes do not apply" in started.reason
+
+
 def test_records_that_overflow_do_not_switch_off_healing() -> None:
     cluster = even()
     stage = Stage(cluster, AT_ONCE)
