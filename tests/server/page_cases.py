@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import httpx
 from chromium import Tab
+from waiting import wait_for
 
 AXE = Path(__file__).parent / "axe" / "axe.min.js"
 
 
 def until_ready(client: httpx.Client) -> None:
-    """Wait until the cluster has been read."""
-    deadline = time.monotonic() + 120
-    while client.get("/health/ready").status_code != 200:
-        assert time.monotonic() < deadline, "the cluster was not read in time"
-        time.sleep(0.05)
+    """Wait until the controller's first round is over: nothing else is proposed by itself."""
+    wait_for(lambda: client.get("/api/v1/decisions").raise_for_status().json())
 
 
 def click(page: Tab, label: str) -> None:
