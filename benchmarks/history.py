@@ -415,6 +415,7 @@ def _of_topics(s: Snapshot, chosen: Bools) -> Snapshot:
 
 
 def _session(scratch: Path, *, delta: bool = False) -> SparkSession:
+    """The session that a user gets, with the memory that is measured."""
     from cluster_model.history.session import spark_session
 
     return spark_session(
@@ -423,9 +424,6 @@ def _session(scratch: Path, *, delta: bool = False) -> SparkSession:
         config={
             "spark.driver.memory": _MEMORY,
             "spark.local.dir": str(scratch),
-            "spark.sql.shuffle.partitions": "16",
-            "spark.ui.enabled": "false",
-            "spark.log.level": "ERROR",
         },
     )
 

@@ -56,7 +56,13 @@ _EXTENSIONS, _CATALOG = "spark.sql.extensions", "spark.sql.catalog.spark_catalog
 _DELTA = {
     _EXTENSIONS: "io.delta.sql.DeltaSparkSessionExtension",
     _CATALOG: "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # Tasks that read a table's log; 50 by default, for tables of millions of files.
+}
+# What makes little data fast, set unless the user has set it anywhere.
+_UNLESS_SET = {
+    # Tasks by the bytes of a shuffle, for tables that are kept, too: Spark makes 200 tasks for
+    # each of those by default, which is nearly all of the work for some megabytes.
+    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
+    # Tasks that read a Delta table's log; 50 by default, for tables of millions of files.
     "spark.databricks.delta.snapshotPartitions": "4",
 }
 # Start of the address of a server of Spark Connect, and what is set there for our session.
@@ -138,9 +144,7 @@ def spark_session(
         options["spark.jars.packages"] = ",".join(filter(None, (asked, *packages)))
     # Executors run the driver's Python, unless configured otherwise.
     os.environ.setdefault("PYSPARK_PYTHON", options.get("spark.pyspark.python", sys.executable))
-    spark = _started(options, packages)
-    ship_code(spark)
-    return spark
+    return _completed(_started(options, packages))
 
 
 def configured_master() -> str:
@@ -178,14 +182,21 @@ def _remote(address: str, config: Mapping[str, str]) -> SparkSession:
         options = {name: _DEFAULTS[name] for name in _OF_SESSIONS} | dict(config)
         for name, value in options.items():
             builder = builder.config(name, value)
-        spark = builder.getOrCreate()
-        ship_code(spark)
+        return _completed(builder.getOrCreate())
     except ImportError as error:
         raise MissingSparkError(
             f"Spark Connect: {error.name} is not installed: pip install 'counterpoise[connect]'"
         ) from None
     except PySparkException as error:
         raise HistoryError(f"Spark Connect at {address}: {sentence(error)}") from None
+
+
+def _completed(spark: SparkSession) -> SparkSession:
+    """The session with our code, and with settings that neither it nor Spark's files name."""
+    for name, value in _UNLESS_SET.items():
+        if spark.conf.get(name, None) is None:
+            spark.conf.set(name, value)
+    ship_code(spark)
     return spark
 
 
