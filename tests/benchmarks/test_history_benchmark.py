@@ -13,6 +13,7 @@ from benchmarks import history as module
 from benchmarks.harness.environments import PeerMissing
 from benchmarks.registry import BenchmarkError, Options, all_benchmarks
 from benchmarks.subjects import duckdb_history
+from cluster_model.history import session
 
 QUIET = Options(log=lambda sentence: None)
 TINY: dict[str, Any] = {
@@ -27,6 +28,17 @@ def test_it_is_listed() -> None:
 def test_an_unknown_subject_is_one_sentence() -> None:
     with pytest.raises(BenchmarkError, match="no subject 'x'; there are snapshot,"):
         list(module.history(["S"], Options(subjects=("x",), log=lambda s: None)))
+
+
+def test_it_runs_in_the_session_that_a_user_gets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stated: dict[str, str] = {}
+    monkeypatch.setattr(
+        session, "spark_session", lambda master, *, delta, config: stated.update(config)
+    )
+    module._session(tmp_path)
+    assert set(stated) == {"spark.driver.memory", "spark.local.dir"}
 
 
 @pytest.mark.soak

@@ -126,7 +126,6 @@ def run_counterpoise(words: list[str], code: int) -> str:
 @contextmanager
 def taking_part(spark: SparkSession, directory: Path) -> Iterator[None]:
     """Let a page use the session of all tests: from its own directory, and without an end."""
-    width = spark.conf.get("spark.sql.shuffle.partitions")
     before = read_from(spark, directory)
     try:
         with pytest.MonkeyPatch.context() as patch:
@@ -134,7 +133,6 @@ def taking_part(spark: SparkSession, directory: Path) -> Iterator[None]:
             yield
     finally:
         read_from(spark, before)
-        spark.conf.set("spark.sql.shuffle.partitions", str(width))
 
 
 def run_make(words: list[str], _: int) -> str:

@@ -54,6 +54,35 @@ def test_there_is_one_session_and_its_code_is_sent_once(spark: SparkSession) -> 
     assert not any("__pycache__" in name for name in names)
 
 
+@pytest.mark.parametrize("own", [None, "false"])
+def test_kept_tables_have_the_parts_that_their_bytes_need(
+    spark: SparkSession, own: str | None
+) -> None:
+    """200, as Spark has it, only where a user's own setting says so."""
+    name = "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"
+    as_users = {
+        "spark.sql.adaptive.enabled": "true", "spark.sql.shuffle.partitions": "200", name: own
+    }  # fmt: skip
+    before = {each: spark.conf.get(each, None) for each in as_users}
+
+    def stated(values: dict[str, str | None]) -> None:
+        for each, value in values.items():
+            spark.conf.unset(each)
+            if value is not None:
+                spark.conf.set(each, value)
+
+    try:
+        stated(as_users)
+        spark_session("local[2]")
+        kept = spark.range(1000).repartition("id").persist()
+        kept.count()
+        assert spark.conf.get(name) == (own or "true")
+        assert (kept.rdd.getNumPartitions() == 200) is (own is not None)
+        kept.unpersist()
+    finally:
+        stated(before)
+
+
 @pytest.mark.soak
 @pytest.mark.spark
 def test_executors_of_their_own_get_the_code(tmp_path: Path) -> None:

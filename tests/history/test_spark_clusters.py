@@ -22,12 +22,21 @@ from cluster_model.history.synthetic import synthetic_records
 
 IVY = Path(__file__).parents[2] / "cluster_model" / "history" / "ivysettings.xml"
 HOUR_MS = 3_600_000
+DEFAULTS = Path(__file__).parent / "spark" / "spark-defaults.conf"
 # What other tests do without (spark/spark-defaults.conf) is here as Spark has it by default.
 USUAL = {
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.codegen.factoryMode": "FALLBACK",
     "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.lightweightPlanChangeValidation": "true",
+    "spark.sql.shuffle.partitions": "200",
 }
+
+
+def test_what_other_tests_set_is_here_as_users_have_it() -> None:
+    lines = [line.split() for line in DEFAULTS.read_text().splitlines() if line[:1] not in "#"]
+    of_queries = {name for name, *_ in lines if name.startswith("spark.sql.")}
+    assert of_queries - {"spark.sql.ui.explainMode"} == set(USUAL)
 
 
 @pytest.fixture(scope="module")
