@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from waiting import LIMIT
 
 from balancer.assignment.group import host as hosts
 from balancer.assignment.group import membership as memberships
@@ -844,7 +845,7 @@ def test_who_waits_for_kafka_is_not_stuck(
 
     class SlowProducer(StubProducer):
         def commit_transaction(self, timeout: float) -> None:
-            assert released.wait(60)
+            assert released.wait(LIMIT)
 
     following.membership.waits = released.set  # type: ignore[method-assign]
     following.follow()
@@ -874,7 +875,7 @@ def test_a_client_that_does_not_return_does_not_hold_the_member(
         def commit_transaction(self, timeout: float) -> None:
             super().commit_transaction(timeout)
             entered.set()
-            assert released.wait(60)
+            assert released.wait(LIMIT)
             returned.set()
 
     following.follow()
@@ -900,7 +901,7 @@ def test_a_client_that_does_not_return_does_not_hold_the_member(
     position = store.position
     # What returns now changes nothing.
     released.set()
-    assert returned.wait(60)
+    assert returned.wait(LIMIT)
     with stuck._ending:
         assert (store.input_offset, store.position, store.get(b"a")) == (2, position, b"2")
     host._drop([FIRST])
@@ -922,7 +923,7 @@ def test_a_transaction_that_hangs_holds_only_its_own_task(
 
     class HangingProducer(StubProducer):
         def commit_transaction(self, timeout: float) -> None:
-            assert released.wait(60)
+            assert released.wait(LIMIT)
             super().commit_transaction(timeout)
 
     hanging = host._copies[FIRST].active
@@ -961,7 +962,7 @@ def test_a_task_that_is_given_up_takes_its_transaction_under_way_to_the_end(
 
         def commit_transaction(self, timeout: float) -> None:
             entered.set()
-            assert released.wait(60)
+            assert released.wait(LIMIT)
             super().commit_transaction(timeout)
 
     following.follow()
@@ -971,7 +972,7 @@ def test_a_task_that_is_given_up_takes_its_transaction_under_way_to_the_end(
     active._writer.producer = HangingProducer(broker)
     time.sleep(0.002)
     host._process()
-    assert entered.wait(60)
+    assert entered.wait(LIMIT)
     following.membership.waits = released.set  # type: ignore[method-assign]
     monkeypatch.setattr(hosts, "_SIGN_OF_LIFE_SECONDS", 0.01)
     host._deactivate([FIRST])
@@ -1010,7 +1011,7 @@ def test_a_task_that_is_given_up_before_its_start_ended_says_so(
     class StuckWriter(StubWriter):
         def begin(self, deadline: float) -> None:
             begun.set()
-            released.wait(60)
+            released.wait(LIMIT)
 
     configs = configured(tmp_path, task_timeout_ms=1)
     changelog: Any = StubReader(Broker(), configs.changelog_topic)
@@ -1019,7 +1020,7 @@ def test_a_task_that_is_given_up_before_its_start_ended_says_so(
     task = tasks.ActiveTask(
         configs, FIRST, "process", store, writer, changelog, WordCount(), executor, lambda: True
     )
-    begun.wait(60)
+    begun.wait(LIMIT)
     try:
         task.close()
     finally:
@@ -1037,7 +1038,7 @@ def test_stopping_while_the_brokers_are_away_takes_one_deadline(
     class AwayProducer(StubProducer):
         def commit_transaction(self, timeout: float) -> None:
             allowed.append(timeout)
-            together.wait(60)
+            together.wait(LIMIT)
             error = confluent_kafka.KafkaError(confluent_kafka.KafkaError._TIMED_OUT)
             raise confluent_kafka.KafkaException(error)
 

@@ -11,6 +11,8 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from waiting import LIMIT
+
 SERVICE = "/externalscaler.ExternalScaler/"
 _VARINT, _FIXED64, _LENGTH = 0, 1, 2
 
@@ -73,12 +75,12 @@ class KedaClient:
         self._reference = reference("orders", "shop", metadata)
 
     def unary(self, method: str, request: bytes) -> bytes:
-        answer = self._channel.unary_unary(SERVICE + method)(request, timeout=10.0)
+        answer = self._channel.unary_unary(SERVICE + method)(request, timeout=LIMIT)
         assert isinstance(answer, bytes)
         return answer
 
     def stream(self, method: str) -> Any:
-        return self._channel.unary_stream(SERVICE + method)(self._reference, timeout=20.0)
+        return self._channel.unary_stream(SERVICE + method)(self._reference, timeout=LIMIT)
 
     def active(self) -> bool:
         return 1 in dict(fields(self.unary("IsActive", self._reference))).values()

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import invoke
+from waiting import LIMIT
 
 from balancer import Balancer, load_plan
 from balancer.report import html_report
@@ -465,7 +466,7 @@ def test_a_pipe_waits_for_its_reader(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     with found.open("wb") as file, subprocess.Popen(["cat", str(pipe)], stdout=file) as reader:
         done = invoke(["snapshot", "synthetic", "-o", pipe])
-        assert reader.wait(60) == 0
+        assert reader.wait(LIMIT) == 0
     assert done.exit_code == 0, done.output
     assert json.loads(found.read_text())["schema_version"] == 1
 

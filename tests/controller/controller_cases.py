@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 from balancer_cases import QUICK
+from waiting import LIMIT
 
 from balancer import Balancer, Plan
 from balancer.controller import Controller, Settings, at_once
@@ -188,7 +189,7 @@ class Stage:
             work = self.controller.work
             if work is not None and work.plan is not None:
                 return
-            assert self.controller.wait(30)
+            assert self.controller.wait(LIMIT)
         raise AssertionError(self.reason)
 
     @property

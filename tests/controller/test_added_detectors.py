@@ -12,6 +12,7 @@ import pytest
 from command_line import invoke
 from controller_cases import Stage, even, skewed
 from pydantic import BaseModel
+from waiting import LIMIT
 
 from balancer import Operation
 from balancer.controller import Finding, Settings, View
@@ -222,7 +223,7 @@ def test_a_hanging_one_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def hangs(view: View) -> list[Finding]:
         looks.append(view.now)
-        free.wait(30)
+        free.wait(LIMIT)
         return []
 
     _answers(monkeypatch, hangs)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from balancer_cases import QUICK, by_hand, long
 from controller_cases import START, Applies, Ended, Progressed, Stage, Still, even, heavier, skewed
+from waiting import LIMIT
 
 from balancer import Balancer, Budget
 from balancer.controller import Controller, Decision, Redactor, in_thread
@@ -508,7 +509,7 @@ def test_an_execution_stops_when_it_is_not_certain_who_acts() -> None:
             self.stopped = threading.Event()
 
         def execute(self, plan: object, *, progress: Progressed = None) -> Ended:
-            assert self.stopped.wait(30)
+            assert self.stopped.wait(LIMIT)
             return Ended(state="stopped")
 
         def recover(self, *, progress: Progressed = None) -> None:
@@ -525,7 +526,7 @@ def test_an_execution_stops_when_it_is_not_certain_who_acts() -> None:
     stage.begin()
     assert stage.controller.step().kind == "executing"
     vote.acting = False
-    assert stage.controller.wait(30)
+    assert stage.controller.wait(LIMIT)
     assert stage.controller.decisions[-1].kind == "executed"
     assert "stopped" in stage.reason
 
@@ -540,7 +541,7 @@ def test_an_executor_that_proves_the_vote_itself_goes_on_when_it_lapses_for_a_mo
             self.vote, self.over = Vote(), threading.Event()
 
         def execute(self, plan: object, *, progress: Progressed = None) -> Ended:
-            assert self.over.wait(30)
+            assert self.over.wait(LIMIT)
             return Ended(state="stopped" if self.stops else "done")
 
     executor = Proves()
@@ -552,7 +553,7 @@ def test_an_executor_that_proves_the_vote_itself_goes_on_when_it_lapses_for_a_mo
     executor.vote.acting = True
     assert stage.controller.step().kind == "executing"
     executor.over.set()
-    assert stage.controller.wait(30)
+    assert stage.controller.wait(LIMIT)
     assert stage.controller.decisions[-1].kind == "executed"
     assert executor.stops == 0
 
@@ -566,7 +567,7 @@ def test_healing_interrupts_a_rebalance() -> None:
         def execute(self, plan: object, *, progress: Progressed = None) -> Ended:
             self.plans.append(plan)
             if len(self.plans) == 1:
-                assert self.stopped.wait(30)
+                assert self.stopped.wait(LIMIT)
                 return Ended(state="stopped")
             return Ended()
 
@@ -590,9 +591,9 @@ def test_healing_interrupts_a_rebalance() -> None:
     # the execution may have ended by now, and said so
     said = [d.reason for d in stage.controller.decisions if d.kind == "stopping"]
     assert "it is stopped, because broker 3 has been dead" in said[-1]
-    assert stage.controller.wait(30)
+    assert stage.controller.wait(LIMIT)
     stage.controller.step()
-    assert stage.controller.wait(30)
+    assert stage.controller.wait(LIMIT)
     assert len(executor.plans) == 2
     assert executor.plans[1].operation["kind"] == "fix_offline_replicas"  # type: ignore[attr-defined]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from controller_cases import Applies, Ended, Progressed, Stage, Still, heavier, skewed
+from waiting import LIMIT
 
 from balancer.approval import Approvals, KeptProposal, ProposalStore, changes_since
 from balancer.controller import Controller, in_thread
@@ -251,7 +252,7 @@ def test_windows_hold_back_automatic_plans_but_not_healing() -> None:
 def test_a_hold_lets_the_execution_in_progress_go_on() -> None:
     vote = Vote()
     found, executor = stage(spawn=in_thread, vote=vote)
-    assert found.controller.wait(30)
+    assert found.controller.wait(LIMIT)
     kept = proposed(found)
     approve(found, kept)
     executor.may_end.clear()
@@ -262,7 +263,7 @@ def test_a_hold_lets_the_execution_in_progress_go_on() -> None:
     assert executor.stops == 0
     assert vote.resigned == 0
     executor.may_end.set()
-    assert found.controller.wait(30)
+    assert found.controller.wait(LIMIT)
     assert state(found, kept) == "executed"
     found.controller.step()
     # Nothing is left to clean up: somebody else may act.

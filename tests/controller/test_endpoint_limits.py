@@ -7,13 +7,14 @@ import urllib.request
 from contextlib import ExitStack, closing
 
 import pytest
+from waiting import LIMIT
 
 from balancer.controller import Endpoint, Redactor
 from balancer.controller.endpoint import EndpointError, EndpointLimits, parse_address
 
 
 def read(address: str) -> str:
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=20) as answer:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=LIMIT) as answer:
         return str(answer.read().decode())
 
 
@@ -55,7 +56,7 @@ def test_slow_clients_are_cut_off_and_hold_nobody_up() -> None:
     endpoint = Endpoint("127.0.0.1", 0, lambda: "up 1\n", dict, limits)
     host, _, port = endpoint.address.rpartition(":")
     try:
-        slow = [socket.create_connection((host, int(port)), timeout=20) for _ in range(3)]
+        slow = [socket.create_connection((host, int(port)), timeout=LIMIT) for _ in range(3)]
         for client in slow:
             client.sendall(b"GET /metr")
         assert read(endpoint.address) == "up 1\n"
@@ -71,9 +72,9 @@ def test_of_more_connections_than_allowed_the_oldest_is_closed() -> None:
     endpoint = Endpoint("127.0.0.1", 0, str, dict, EndpointLimits(connections=1, seconds=30))
     host, _, port = endpoint.address.rpartition(":")
     try:
-        with closing(socket.create_connection((host, int(port)), timeout=20)) as first:
+        with closing(socket.create_connection((host, int(port)), timeout=LIMIT)) as first:
             first.sendall(b"GET /metr")
-            with closing(socket.create_connection((host, int(port)), timeout=20)) as second:
+            with closing(socket.create_connection((host, int(port)), timeout=LIMIT)) as second:
                 assert first.recv(1) == b""
                 second.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
                 assert second.recv(15) == b"HTTP/1.0 200 OK"
@@ -90,7 +91,7 @@ def test_slow_clients_that_come_again_do_not_starve_the_others() -> None:
         with ExitStack() as stack:
             for _ in range(5):
                 for _ in range(16):
-                    client = socket.create_connection((host, int(port)), timeout=20)
+                    client = socket.create_connection((host, int(port)), timeout=LIMIT)
                     stack.enter_context(closing(client))
                     client.sendall(b"GET /metr")
                 assert read(endpoint.address) == "up 1\n"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from controller_cases import Stage, skewed
-from waiting import wait_for
+from waiting import LIMIT, wait_for
 
 from balancer.composition.notifiers import Notifiers
 from balancer.controller import Endpoint, Redactor, SettingsError, WebhookNotifier
@@ -40,7 +40,7 @@ class Receiver:
                 receiver.headers.append(dict(self.headers))
                 status = receiver.answers.pop(0) if receiver.answers else 200
                 if status == 0:
-                    receiver.pause.wait(30)
+                    receiver.pause.wait(LIMIT)
                     status = 200
                 self.send_response(status)
                 if status == 302:
@@ -191,7 +191,7 @@ def test_the_redactor_hides_secrets_wherever_they_are(
 
 
 def _get(endpoint: Endpoint, page: str) -> tuple[str, str]:
-    with urllib.request.urlopen(f"http://{endpoint.address}{page}", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{endpoint.address}{page}", timeout=LIMIT) as answer:
         return answer.read().decode(), answer.headers["Content-Type"]
 
 
@@ -246,7 +246,7 @@ def _fails() -> None:
 
 
 def _wait(free: threading.Event) -> None:
-    free.wait(30)
+    free.wait(LIMIT)
 
 
 def _ends() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from command_line import invoke
 from controller_cases import Applies, Ended, Still, even, skewed
+from waiting import LIMIT
 
 from balancer import Balancer
 from balancer.composition.controller import (
@@ -116,7 +117,7 @@ def test_the_process_ends_in_time_whatever_hangs(rest: str, code: int) -> None:
         [sys.executable, "-c", _HANGS.format(rest=rest)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT,
         check=False,
     )
     assert done.returncode == code
@@ -175,7 +176,7 @@ class _Hangs:
         self.recoveries = 0
 
     def execute(self, plan: object, *, progress: object = None) -> None:
-        self.release.wait(60)
+        self.release.wait(LIMIT)
         raise ExecutionError("released")
 
     def recover(self, *, progress: object = None) -> None:
@@ -207,7 +208,7 @@ def test_one_round_ends_where_an_execution_hangs() -> None:
             run_once(controller, 1.0, threading.Event())
     finally:
         executor.release.set()
-        controller.wait(30)
+        controller.wait(LIMIT)
 
 
 def test_one_round_ends_where_nothing_is_known() -> None:

@@ -6,6 +6,8 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
+from waiting import LIMIT
+
 from balancer.composition.controller import run_once
 
 
@@ -19,7 +21,7 @@ class Planning:
     def step(self) -> Any:
         """Plan, and be asked to end meanwhile."""
         self._asked.set()
-        assert self._stopped.wait(30)
+        assert self._stopped.wait(LIMIT)
         self.decisions.append(SimpleNamespace(kind="waiting", cause=None))
         return self.decisions[-1]
 

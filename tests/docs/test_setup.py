@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from waiting import LIMIT
 
 SETUP = Path(__file__).parents[1] / "setup.sh"
 NEEDED = ["make", "java", "mvn", "chromium", "buildah", "mmdebstrap", "promtool", "systemd-analyze"]
@@ -37,7 +38,12 @@ def with_apt(machine: Path, release: str = "openjdk-17-jre-headless chromium") -
 
 def set_up(machine: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [SETUP], env={"PATH": str(machine)}, cwd=machine, capture_output=True, text=True, timeout=60
+        [SETUP],
+        env={"PATH": str(machine)},
+        cwd=machine,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
     )
 
 

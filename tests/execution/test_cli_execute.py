@@ -15,6 +15,7 @@ import pytest
 from command_line import invoke
 from execution_cases import FakeCluster, Killed, WonElection, move, plan_of
 from typer.testing import Result
+from waiting import LIMIT
 
 from balancer import load_plan
 from balancer.execution import Executor, Limits
@@ -339,7 +340,7 @@ def test_a_signal_ends_the_process_even_where_the_execution_hangs(
         assert process.stdout.readline() == "hangs\n"
         process.send_signal(signal.SIGTERM)
         try:
-            reported, _ = process.communicate(timeout=60)
+            reported, _ = process.communicate(timeout=LIMIT)
         finally:
             process.kill()
     assert process.returncode == 1

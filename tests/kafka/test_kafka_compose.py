@@ -18,7 +18,7 @@ import yaml
 from kafka_cases import create_topic, steady_load
 from prometheus import program, prometheus
 from real_kafka import KafkaCluster, held_ports
-from waiting import wait_for
+from waiting import LIMIT, wait_for
 
 from cluster_model.kafka import admin_client
 
@@ -171,7 +171,7 @@ def run(name: str, kafka: KafkaCluster, folder: Path, listen: str) -> Iterator[C
         printed()
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(LIMIT)
 
 
 def configured(folder: Path, listen: str) -> Path:
@@ -207,7 +207,7 @@ def test_every_panel_of_the_dashboard_shows_data(owned_kafka: KafkaCluster, tmp_
             for name in ("reporter", "controller")
         ]
         measured = ends.enter_context(prometheus(configuration, theirs))
-        client = ends.enter_context(httpx.Client(base_url=f"http://{listen}/api/v1", timeout=60))
+        client = ends.enter_context(httpx.Client(base_url=f"http://{listen}/api/v1", timeout=LIMIT))
 
         def printed() -> list[str]:
             return [one() for one in said]

@@ -21,7 +21,7 @@ import yaml
 from command_line import invoke
 from kafka_cases import create_filled, create_topic
 from real_kafka import KafkaCluster
-from waiting import wait_for
+from waiting import LIMIT, wait_for
 
 from balancer.controller import Election
 from cluster_model import BrokerState, Snapshot
@@ -74,7 +74,7 @@ class Running:
         if found is None:
             assert self.process.poll() is None, self.log.read_text()
             return None
-        with urllib.request.urlopen(f"http://{found[1]}/{name}", timeout=60) as answer:
+        with urllib.request.urlopen(f"http://{found[1]}/{name}", timeout=LIMIT) as answer:
             return str(answer.read().decode())
 
     def state(self) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def test_unattended_it_balances_drains_and_heals_and_another_takes_over(
         assert "counterpoise_acting 1" in page
         # It ends in good order when asked to.
         standby.process.terminate()
-        assert standby.process.wait(60) == 0
+        assert standby.process.wait(LIMIT) == 0
         assert "Traceback" not in standby.log.read_text()
     finally:
         for one in running:

@@ -16,7 +16,7 @@ from command_line import invoke
 from kafka_cases import create_topic, delete_topic, executor, filled_topic, throttles
 from kafka_plans import plan_of
 from real_kafka import KafkaCluster
-from waiting import wait_for
+from waiting import LIMIT, wait_for
 
 from balancer import Action, Balancer, Operation, PlanDocument
 from balancer.execution import Executor, Limits, Progress
@@ -246,7 +246,7 @@ def test_ctrl_c_stops_it_in_good_order(
 ) -> None:
     with executing(kafka_cluster, kafka, topic, plan_of(*moves(topic)), tmp_path) as process:
         process.send_signal(signal.SIGINT)
-        reported, _ = process.communicate(timeout=60)
+        reported, _ = process.communicate(timeout=LIMIT)
     assert process.returncode == 1
     assert "Stopping" in reported
     assert "stopped: " in reported

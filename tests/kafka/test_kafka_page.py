@@ -15,7 +15,7 @@ import yaml
 from chromium import Tab, tab
 from kafka_cases import create_filled
 from real_kafka import KafkaCluster
-from waiting import wait_for
+from waiting import LIMIT, wait_for
 
 from cluster_model.kafka import read_cluster
 
@@ -97,7 +97,7 @@ def test_a_proposal_is_approved_on_the_page_and_moves_data(
             assert page.problems() == []
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(LIMIT)
     snapshot = read_cluster(kafka.bootstrap, capacity=CAPACITY, resources=["disk"])
     held = dict.fromkeys(snapshot.broker_ids.tolist(), 0)
     for broker in snapshot.broker_ids[snapshot.replica_broker].tolist():

@@ -84,7 +84,7 @@ def server(cluster: KafkaCluster, topic: str, tmp_path: Path) -> Iterator[str]:
         yield wait_for(ready)
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(LIMIT)
         print(log.read_text()[-5000:])
 
 
@@ -103,7 +103,7 @@ def cccli(server: str, *words: str) -> Any:
 def answer(server: str, endpoint: str, **asked: str) -> Any:
     """What the server answers to such a client."""
     address = f"http://{server}/kafkacruisecontrol/{endpoint}"
-    return httpx.get(address, params={**asked, "json": "true"}, timeout=60).json()
+    return httpx.get(address, params={**asked, "json": "true"}, timeout=LIMIT).json()
 
 
 def held_by(cluster: KafkaCluster) -> tuple[Snapshot, dict[str, list[int]]]:
@@ -168,7 +168,7 @@ def test_the_client_of_cruise_control_looks_and_moves_data(
 def test_what_is_approved_is_what_kafka_has_afterwards(
     cluster: KafkaCluster, server: str, topic: str
 ) -> None:
-    with httpx.Client(base_url=f"http://{server}/api/v1", timeout=60) as client:
+    with httpx.Client(base_url=f"http://{server}/api/v1", timeout=LIMIT) as client:
         job = client.post("/proposals?wait=60", json={"reason": "a test"}).json()
         path = f"/proposals/{job['proposal']}"
         kept, plan = client.get(path).json(), client.get(f"{path}/plan").json()
@@ -185,7 +185,7 @@ def test_what_is_approved_is_what_kafka_has_afterwards(
 def test_a_topic_that_changes_in_between_makes_a_proposal_stale(
     cluster: KafkaCluster, server: str, topic: str
 ) -> None:
-    with httpx.Client(base_url=f"http://{server}/api/v1", timeout=60) as client:
+    with httpx.Client(base_url=f"http://{server}/api/v1", timeout=LIMIT) as client:
         job = client.post("/proposals?wait=60", json={}).json()
         path = f"/proposals/{job['proposal']}"
         kept = client.get(path).json()

@@ -294,7 +294,7 @@ def test_the_agent_goes_on_until_it_is_reported_to_end(kafka: KafkaCluster, worl
                     reader = read_records(kafka.bootstrap, "going")
                     seen = list(islice(iter(reader), 200))
             process.send_signal(signal.SIGTERM)
-            _, said = process.communicate(timeout=60)
+            _, said = process.communicate(timeout=LIMIT)
         finally:
             process.kill()
     assert process.returncode == 0, said

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from real_kafka import KafkaCluster
-from waiting import wait_for
+from waiting import LIMIT, wait_for
 
 from balancer.assignment.group import GroupConfigs, GroupError, Host, Record, State
 from balancer.assignment.group.messages import MemberTasks
@@ -312,7 +312,7 @@ class StuckMember:
 
     def process(self, record: Record, state: State) -> None:
         self.entered.set()
-        self._release.wait(60)
+        self._release.wait(LIMIT)
         # What no recount finds.
         state.put(b"never", b"1")
 

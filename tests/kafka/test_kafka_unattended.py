@@ -13,7 +13,7 @@ import pytest
 import yaml
 from kafka_cases import steady_load
 from real_kafka import KafkaCluster
-from waiting import wait_for
+from waiting import LIMIT, wait_for
 
 from balancer.execution.cluster import ConfigResource, Kafka
 from balancer.execution.throttle import FOLLOWER_RATE, LEADER_RATE
@@ -55,7 +55,7 @@ def counterpoise(log: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
         try:
             yield process
             process.terminate()
-            assert process.wait(60) == 0, log.read_text()
+            assert process.wait(LIMIT) == 0, log.read_text()
         finally:
             process.kill()
             process.wait()

@@ -13,6 +13,7 @@ import httpx
 import numpy as np
 import pytest
 from server_cases import Served, planned, served
+from waiting import LIMIT
 
 from balancer.server.cruise_control import loads
 from cluster_model import synthetic_snapshot
@@ -156,7 +157,7 @@ def test_slow_patterns_do_not_take_all_processors(
     answers: list[httpx.Response] = []
 
     def ask(number: int) -> None:
-        answers.append(httpx.get(f"{url}{number}", timeout=60.0, verify=False))
+        answers.append(httpx.get(f"{url}{number}", timeout=LIMIT, verify=False))
 
     threads = [threading.Thread(target=ask, args=(n,)) for n in range(6)]
     for thread in threads:

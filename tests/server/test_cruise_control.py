@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from cruisecontrolclient.client import cccli
 from server_cases import Served, served
-from waiting import wait_for
+from waiting import LIMIT, wait_for
 
 from balancer.server.access import Actor
 from balancer.server.cruise_control import router
@@ -344,7 +344,7 @@ def test_a_long_request_is_answered_with_its_progress(
     found, client = own
     may_go_on = threading.Event()
     found.service.jobs.submit(
-        Job("wait", Actor("test", "viewer"), lambda stop, said: may_go_on.wait(30))
+        Job("wait", Actor("test", "viewer"), lambda stop, said: may_go_on.wait(LIMIT))
     )
     monkeypatch.setattr(router, "_BLOCKS", 0.1)
     url = f"{BASE}/rebalance?json=true&reason=slowly"

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from server_cases import Served, after, served
-from waiting import wait_for
+from waiting import LIMIT, wait_for
 
 from balancer.inspection.load import ClusterLoad
 from balancer.server import server, service
@@ -385,7 +385,7 @@ def test_heavy_reads_of_one_viewer_hold_up_neither_health_nor_others(
         reads = [pool.submit(them.ask, "vi", "GET", path) for _ in range(60)]
         try:
             for _ in range(8):
-                assert arrived.acquire(timeout=60.0)
+                assert arrived.acquire(timeout=LIMIT)
             assert them.ask("vo", "GET", "/health/live").json() == {"status": "live"}
             assert them.ask("vo", "GET", "/health/ready").status_code == 200
             assert them.ask("vo", "GET", "/api/v1/cluster").status_code == 200

@@ -27,6 +27,7 @@ from page_cases import (
 )
 from real_kafka import held_ports
 from server_cases import Served, served
+from waiting import LIMIT
 
 from balancer.server.access import Actor
 from balancer.server.api import cluster as cluster_api
@@ -373,7 +374,7 @@ def test_planning_is_cancelled_while_it_waits(
     may_end = threading.Event()
     before = len(client.get("/api/v1/proposals").json())
     other = Actor("ola", "operator")
-    running.service.jobs.submit(Job("rebalance", other, lambda *_: may_end.wait(60)))
+    running.service.jobs.submit(Job("rebalance", other, lambda *_: may_end.wait(LIMIT)))
     try:
         page.show(view)
         click(page, button)

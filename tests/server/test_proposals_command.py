@@ -11,6 +11,7 @@ from command_line import invoke
 from server_cases import Served, served
 from test_security import ACCESS
 from typer.testing import Result
+from waiting import LIMIT
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def test_look_then_approve(running: Served) -> None:
     assert done.exit_code == 0, done.output
     assert "approved" in done.output
     running.controller.step()
-    running.controller.wait(30)
+    running.controller.wait(LIMIT)
     assert [p.content_digest for p in running.executor.executed] == [digest]
 
 
