@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from _pytest.mark import ParameterSet
 from hypothesis import HealthCheck, Phase, settings
@@ -263,3 +264,46 @@ def replay(plan: Plan) -> None:
     end = plan.final_snapshot()
     assert held == {name: set(on) for name, on in lists(end).items()}
     assert leader == leaders(end)
+
+
+def assert_no_step_overfills(plan: Plan, limits: Mapping[str, float] | None = None) -> None:
+    """No step leaves a broker or disk with more than its capacity, or than it held at the start.
+
+    `limits` are the parts of the brokers' capacities that may be used, where not all.
+    """
+    s, n = plan.snapshot, plan.snapshot.n_brokers
+    row, broker = ({x: i for i, x in enumerate(of)} for of in (names(s), s.broker_ids.tolist()))
+    disk: dict[tuple[object, object], int] = {
+        (s.broker_ids[b], s.disk_path[k]): k for k, b in enumerate(s.disk_broker)
+    }
+    held: list[dict[int, int]] = [{} for _ in row]
+    on = s.replica_disk if s.n_disks else np.full(s.n_replicas, -1)
+    for p, b, k in zip(s.replica_partition, s.replica_broker, on, strict=True):
+        held[p][b] = k
+    leader = [list(held[p])[at] if at >= 0 else None for p, at in enumerate(s.leader)]
+    # brokers, disks, and the unknown disk
+    load = np.zeros((n + s.n_disks + 1, len(s.resources)))
+    most = np.full_like(load, np.inf)
+    most[:n] = s.capacity * [(limits or {}).get(r, 1.0) for r in s.resources]
+    most[n:-1, s.resource("disk")] = s.disk_capacity
+
+    def count(p: int, sign: int) -> None:
+        for b, k in held[p].items():
+            of = s.leader_load if b == leader[p] else s.follower_load
+            load[[b, n + k if k >= 0 else -1]] += sign * of[p]
+
+    for p in range(len(held)):
+        count(p, 1)
+    most = np.maximum(most, load) * (1 + 1e-9)
+    for action in plan.actions:
+        p = row[action.topic, action.partition]
+        source, target = broker.get(action.source), broker.get(action.destination)
+        count(p, -1)
+        if action.kind == "leadership" or (source is not None and source == leader[p]):
+            leader[p] = target
+        if action.kind != "leadership":
+            held[p].pop(-1 if source is None else source, None)
+            if target is not None:
+                held[p][target] = disk.get((action.destination, action.destination_disk), -1)
+        count(p, 1)
+        assert (load[:-1] <= most[:-1]).all(), action

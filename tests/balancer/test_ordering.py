@@ -8,11 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from balancer_cases import QUICK, assert_sound, by_hand, examples, long, search_of
+from balancer_cases import (
+    QUICK,
+    assert_no_step_overfills,
+    assert_sound,
+    by_hand,
+    examples,
+    long,
+    search_of,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balancer import Balancer, Operation, Plan
+from balancer import Balancer, Operation
 from balancer.planning.ordering import Steps, align, order, steps_between
 from balancer.planning.parameters import PlanningParameters
 from balancer.problem.capacity_guards import capacity_guards
@@ -223,44 +231,6 @@ def test_a_plan_says_so_and_the_checker_expects_it_only_then() -> None:
 # --- random clusters
 
 
-def naive_prefixes(snapshot: Snapshot, plan: Plan, limits: dict[str, float]) -> None:
-    """After every step: no broker above a limit holds more than at the start."""
-    capacity = snapshot.capacity * [limits.get(r, 1.0) for r in snapshot.resources]
-    rows = {
-        (snapshot.topics[t], n): p
-        for p, (t, n) in enumerate(
-            zip(snapshot.partition_topic, snapshot.partition_number, strict=True)
-        )
-    }
-    at, index = snapshot.replica_offset, {b: i for i, b in enumerate(snapshot.broker_ids.tolist())}
-    held = [snapshot.replica_broker[at[p] : at[p + 1]].tolist() for p in range(len(rows))]
-    leads = [row[lead] for row, lead in zip(held, snapshot.leader.tolist(), strict=True)]
-
-    def load() -> Any:
-        total = np.zeros_like(capacity)
-        for p, row in enumerate(held):
-            for b in row:
-                own = snapshot.leader_load if b == leads[p] else snapshot.follower_load
-                total[b] += own[p]
-        return total
-
-    began = load()
-    most = np.maximum(capacity, began) * (1 + 1e-9)
-    for a in plan.actions:
-        p = rows[a.topic, a.partition]
-        assert a.source is not None
-        assert a.destination is not None
-        source, target = index[a.source], index[a.destination]
-        if a.kind == "leadership":
-            assert target in held[p]
-            leads[p] = target
-        elif a.kind == "move":
-            assert target not in held[p]
-            held[p][held[p].index(source)] = target
-            leads[p] = target if leads[p] == source else leads[p]
-        assert (load() <= most).all(), a
-
-
 @pytest.mark.slow
 @examples(6)
 @given(seeds)
@@ -273,7 +243,7 @@ def test_every_prefix_of_an_exchange_is_safe(seed: int) -> None:
     goals = [RackAwareness(), *(ResourceCapacity(resource=r) for r in snapshot.resources)]
     plan = Balancer(goals, strategy=GivenTarget(target)).propose(snapshot)
     assert_sound(snapshot, plan)
-    naive_prefixes(snapshot, plan, limits)
+    assert_no_step_overfills(plan, limits)
     if not plan.summary.left_out:
         assert (np.sort(plan.placement.brokers, 1) == np.sort(target, 1)).all()
 
@@ -285,7 +255,7 @@ def test_every_prefix_of_a_plan_for_a_tight_cluster_is_safe(seed: int) -> None:
     plan = balanced(seed, PlanningParameters(), search_of(seed))
     assert_sound(plan.snapshot, plan)
     limits = {"cpu": 0.7, "network_in": 0.8, "network_out": 0.8, "disk": 0.8}
-    naive_prefixes(plan.snapshot, plan, limits)
+    assert_no_step_overfills(plan, limits)
 
 
 @pytest.mark.parametrize("seed", [3, *long(5, 15)])
