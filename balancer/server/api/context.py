@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -13,13 +13,14 @@ from balancer.server.service import Service
 from balancer.server.settings import Role
 
 
-def _service(request: Request) -> Service:
+# Asynchronous: a plain function would take a thread, and health is asked for while all are busy.
+async def _service(request: Request) -> Service:
     found: Service = request.app.state.service
     return found
 
 
-def _role(role: Role) -> Callable[[Request], Actor]:
-    def checked(request: Request) -> Actor:
+def _role(role: Role) -> Callable[[Request], Awaitable[Actor]]:
+    async def checked(request: Request) -> Actor:
         actor: Actor = request.state.actor
         if not actor.may(role):
             raise RequestError(f"{actor.name} is {actor.role}; {role} needed", 403)
