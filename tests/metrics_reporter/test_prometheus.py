@@ -178,20 +178,22 @@ def test_a_rule_may_state_the_kind_or_leave_it_to_the_page(kind: Any, counts: bo
 
 
 @pytest.mark.parametrize(
-    ("first", "last", "told"),
+    ("type", "first", "last", "told"),
     [
         # Steady, but read as a counter.
-        (3e6, 3.12e6, "of t they are 2 kB/s, and it grows by 3 MB/s"),
-        (3e6, 183e6, None),
+        ("counter", 3e6, 3.12e6, "of t they are 2 kB/s, and it grows by 3 MB/s"),
+        # What was ever written, read as a rate.
+        ("gauge", 8e12, 9e12, "of t they are 9 TB/s, and it grows by 3 MB/s"),
+        ("counter", 3e6, 183e6, None),
     ],
 )
 def test_rates_that_the_growth_of_sizes_contradicts_are_named(
-    first: float, last: float, told: str | None, monkeypatch: pytest.MonkeyPatch
+    type: str, first: float, last: float, told: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = 'kafka_log_log_size{{topic="t",partition="0"}} {}\n'
     texts = iter(
-        page(topics={"t": (counter, 0)}) + "\n" + size.format(grown)
-        for counter, grown in ((first, 1e9), (last, 1e9 + 180e6), (2 * last, 1e9 + 180e6))
+        f"# TYPE {METER}_total {type}\n{page(topics={'t': (value, 0)})}\n{size.format(grown)}"
+        for value, grown in ((first, 1e9), (last, 1e9 + 180e6), (2 * last, 1e9 + 180e6))
     )
     monotonic, wall = iter([0.0, 0.0, 60.0, 60.0, 120.0, 120.0]), iter([0.0, 60.0, 120.0])
     clocks = SimpleNamespace(monotonic=lambda: next(monotonic), time=lambda: next(wall))
