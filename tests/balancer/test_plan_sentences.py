@@ -136,15 +136,14 @@ def nothing_is_no_amount(text: str) -> None:
     assert not re.search(r"(?<![\d.,])0 (B|replicas)\b", text), text
 
 
-def bounds_are_no_more_than_costs(plan: Plan, text: str) -> None:
-    """A bound is at most the cost; whole where the cost is."""
+def bounds_are_no_more_than_costs(text: str) -> None:
+    """A bound is at most the cost in the same unit; whole where what is counted is."""
     unit = r"( [kMGTPE]?B| \w+)"
-    for found in re.finditer(
+    for cost, one, bound, two in re.findall(
         rf"(?:copies|costs) {NUMBER}{unit}.*; no plan .* less than {NUMBER}{unit}", text
     ):
-        assert plan.summary.cost_bound <= plan.summary.cost * (1 + 1e-9), text
-        if plan.summary.cost_unit == "replicas":
-            assert "." not in found[1] + found[3], text
+        assert one != two or number(bound) <= number(cost), text
+        assert one.endswith("B") or "." not in cost + bound, text
 
 
 def checked(text: str) -> None:
@@ -154,6 +153,7 @@ def checked(text: str) -> None:
     helpful_actions_add_up(text)
     series_rise(text)
     comparisons_are_true(text)
+    bounds_are_no_more_than_costs(text)
     nothing_is_no_amount(text)
 
 
@@ -161,9 +161,9 @@ def checked(text: str) -> None:
 def test_sentences_keep_their_grammar(part: int) -> None:
     for seed in range(SIZE * part, SIZE * (part + 1)):
         for plan in plans(seed):
+            assert plan.summary.cost_bound <= plan.summary.cost * (1 + 1e-9)
             for text in sentences(plan):
                 checked(text)
-                bounds_are_no_more_than_costs(plan, text)
 
 
 @pytest.mark.parametrize(
@@ -177,6 +177,10 @@ def test_sentences_keep_their_grammar(part: int) -> None:
         "2 allowed single actions would help, and all are stopped: 1 by RackAwareness (hard)",
         "load (disk) of a single replica is 2 GB, more than the largest limit, 2 GB",
         "3 of 2 goals stay unmet",
+        "1 goal stay unmet",
+        "0 goals stay unmet",
+        "costs 2 GB; no plan meeting these goals costs less than 2.1 GB",
+        "costs 3 replicas; no plan meeting these goals costs less than 3.5 replicas",
         ", 0 B, balancedness 54 to 54",
     ],
 )
