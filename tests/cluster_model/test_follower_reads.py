@@ -36,6 +36,15 @@ def from_one_zone(s: Snapshot) -> Floats:
     return share
 
 
+def from_all_zones_but_one(s: Snapshot) -> Floats:
+    """The first broker is alone in its zone, where nobody reads: its followers are read."""
+    follows, share = np.flatnonzero(~s.replica_is_leader), from_leaders(s)
+    share[s.replica_is_leader & (s.replica_broker == 0)] = 0.0
+    instead = follows[np.unique(s.replica_partition[follows], return_index=True)[1]]
+    share[instead] = s.replica_broker[s.replica_offset[:-1] + s.leader] == 0
+    return share
+
+
 class Zones(World):
     """A world whose readers choose replicas; followers report what they send, or do not."""
 
@@ -83,7 +92,9 @@ def cluster() -> Snapshot:
 
 
 @pytest.mark.parametrize("reported", [True, False])
-@pytest.mark.parametrize("share", [two_thirds_from_followers, from_one_zone])
+@pytest.mark.parametrize(
+    "share", [two_thirds_from_followers, from_one_zone, from_all_zones_but_one]
+)
 def test_reads_from_followers_make_nobody_a_liar(
     share: Callable[[Snapshot], Floats], reported: bool
 ) -> None:
