@@ -57,10 +57,21 @@ def distinct(*values: float, unit: str = "") -> tuple[str, ...]:
     """
     shown: tuple[str, ...] = ()
     for digits in range(3, 16):
-        shown = tuple(f"{float(f'{v:.{digits}g}'):,.15g}{unit}" for v in values)
+        shown = tuple(f"{rounded(v, digits)}{unit}" for v in values)
         if len(set(shown)) == len(set(values)):
             break
     return shown
+
+
+def rounded(value: float, digits: int = 4) -> str:
+    """A number with so many digits, written out.
+
+    Examples
+    --------
+    >>> rounded(15_000.0), rounded(1_234_567), rounded(0.12344), rounded(1_234_567, 6)
+    ('15,000', '1,235,000', '0.1234', '1,234,570')
+    """
+    return f"{float(f'{value:.{digits}g}'):,.15g}"
 
 
 def cost_amount(value: float, unit: str) -> str:

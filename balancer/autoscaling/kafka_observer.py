@@ -25,7 +25,7 @@ from cluster_model.kafka import KafkaDeniedError
 from cluster_model.snapshot import Floats
 from metrics_reporter.clocks import boot_clock
 from metrics_reporter.documents import shown, shown_name
-from metrics_reporter.quantities import plural
+from metrics_reporter.quantities import plural, rounded
 from metrics_reporter.suggestions import listed
 
 Ask = Callable[[Callable[[Any], Any]], Any]
@@ -380,8 +380,8 @@ class KafkaObserver:
         worst = max(far, key=far.__getitem__)
         others = f", and {plural(len(far) - 1, 'other')} differ too" if len(far) > 1 else ""
         return (
-            f"{shown_name(worst)} can process {measured[worst]:,.4g} events/s as measured, and "
-            f"{stated:,.4g} are stated{others}",
+            f"{shown_name(worst)} can process {rounded(measured[worst])} events/s as measured, and "
+            f"{rounded(stated)} are stated{others}",
         )
 
     def _rebalance_measured(self) -> float | None:

@@ -179,7 +179,8 @@ class RepairPolicy:
             # one without partitions can take some
             full = not homeless and len(np.unique(group.consumer)) == group.consumers == p.maximum
             if full and not self._relieves(group, rate, packed):
-                reason = f"there are {p.maximum} consumers, the maximum, and no move relieves them"
+                most = plural(p.maximum, "consumer")
+                reason = f"at the maximum of {most}, no move relieves any"
                 return stay(group, reason, warnings)
         if homeless:
             reason = f"{plural(homeless, 'partition')} without a consumer"

@@ -16,6 +16,7 @@ from balancer.autoscaling.errors import AutoscalingError
 from balancer.autoscaling.group import LEAST, MOST, Group
 from balancer.autoscaling.policy import Decision, Policy, become
 from cluster_model.snapshot import Floats, Ints
+from metrics_reporter.quantities import rounded
 
 # Seconds by which sums of times may differ through rounding.
 _ROUNDING = 1e-6
@@ -201,8 +202,8 @@ class _Simulation:
         last = float(self.arrival[-1]) if len(self.arrival) else 0.0
         if last / interval > most:
             raise AutoscalingError(
-                f"simulation: {last:,.4g} s of events with a decision every {interval:g} s found, "
-                f"at most {most:,} decisions expected; take a longer interval"
+                f"simulation: {rounded(last)} s of events with a decision every {interval:g} s "
+                f"found, at most {most:,} decisions expected; take a longer interval"
             )
         steps = int(last / interval) + 1 if len(self.arrival) else 0
         for step in range(steps):

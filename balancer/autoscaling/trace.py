@@ -14,7 +14,7 @@ from balancer.autoscaling.group import MOST
 from balancer.autoscaling.simulation import Setting
 from cluster_model.snapshot import Floats, Ints
 from metrics_reporter.documents import shown
-from metrics_reporter.quantities import plural
+from metrics_reporter.quantities import plural, rounded
 
 # Of a file, which is read as a whole: a device would never end.
 _MOST_BYTES = 1 << 28
@@ -70,7 +70,7 @@ def load_trace(
     expected = float((rate[:-1] * np.diff(time)[:, None]).sum())
     if expected > most_events:
         raise AutoscalingError(
-            f"{where}: {expected:,.4g} events found, at most {most_events:,} expected"
+            f"{where}: {rounded(expected)} events found, at most {most_events:,} expected"
         )
     events = draw(time, rate, seed)
     if not len(events.arrival):

@@ -26,7 +26,7 @@ from cluster_model.snapshot import BrokerState, Snapshot
 from goals import Goal, applicable, load_goals
 from goals.distribution import Band
 from goals.registry import Config
-from metrics_reporter.quantities import amount, percent, plural
+from metrics_reporter.quantities import amount, percent, plural, rounded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -323,12 +323,13 @@ def sentences(advice: Advice) -> list[str]:
     if advice.recommended == RECORDED:
         said = [
             "no configuration would have avoided overload: what happened had "
-            f"{was.overloaded_hours:,.4g} broker-hours above {limit}"
+            f"{rounded(was.overloaded_hours)} broker-hours above {limit}"
         ]
     else:
         said = [
-            f"{best.configuration} is recommended: {best.overloaded_hours:,.4g} broker-hours above "
-            f"{limit} instead of {was.overloaded_hours:,.4g}, for {amount(best.bytes_moved)} copied"
+            f"{best.configuration} is recommended: {rounded(best.overloaded_hours)} broker-hours "
+            f"above {limit} instead of {rounded(was.overloaded_hours)}, for "
+            f"{amount(best.bytes_moved)} copied"
         ]
     for of in advice.growth:
         if of.days is None:

@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from balancer.backtest.result import BacktestResult
-from metrics_reporter.quantities import amount, percent
+from metrics_reporter.quantities import amount, percent, rounded
 
 # What decides, the most important first; less is better.
 DECIDING = ("hours_violated_hard", "overloaded_hours", "bytes_moved")
@@ -94,7 +94,7 @@ def _sentence(result: BacktestResult, better: str, worse: str, figure: str) -> s
 
 def _shown(result: BacktestResult, figure: str, of: Spread) -> str:
     def value(x: float) -> str:
-        return amount(x) if figure == "bytes_moved" else f"{x:,.4g}"
+        return amount(x) if figure == "bytes_moved" else rounded(x)
 
     between = f" ({value(of.least)} to {value(of.most)})" if of.least < of.most else ""
     unit = {

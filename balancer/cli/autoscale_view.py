@@ -14,7 +14,7 @@ from balancer.autoscaling.policy import Decision
 from balancer.cli.layout import Rows
 from cluster_model.snapshot import Floats, Ints
 from metrics_reporter.documents import shown_name
-from metrics_reporter.quantities import percent, plural
+from metrics_reporter.quantities import percent, plural, rounded
 
 _BAR = 24
 # Most consumers and, of each, partitions that are listed.
@@ -45,7 +45,7 @@ def live(done: Round) -> RenderableType:
     lag, rate = float(o.group.lag.sum()), float(o.group.rate.sum())
     head = (
         f"group {o.name}: {plural(o.group.consumers, 'consumer')}, {done.consumers} needed, "
-        f"{rate:,.4g} events/s, lag {lag:,.4g}"
+        f"{rounded(rate)} events/s, lag {rounded(lag)}"
     )
     now = consumers(o, o.group.consumer, "")
     return Lines(Text(head, style="bold"), line, *_warnings(o, done.decision), now)
@@ -67,7 +67,7 @@ def consumers(
             escape(shown_name(shown[c])),
             _bar(float(load[c])),
             percent(float(load[c])),
-            f"{lag[c]:,.4g}",
+            rounded(lag[c]),
             escape(_listed(observation, rows, group.rate)),
         )
     homeless = np.flatnonzero(consumer < 0)
@@ -76,7 +76,7 @@ def consumers(
             "[red]nobody[/]",
             "",
             "",
-            f"{group.lag[homeless].sum():,.4g}",
+            rounded(group.lag[homeless].sum()),
             escape(_listed(observation, homeless, group.rate)),
         )
     if count <= _CONSUMERS:

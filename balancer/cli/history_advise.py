@@ -23,7 +23,7 @@ from balancer.cli.layout import Rows
 from balancer.cli.spark_progress import spark_working
 from balancer.cli.terminal import AsJson, CommandError, check_outputs, out, print_json, write
 from metrics_reporter.documents import json_text
-from metrics_reporter.quantities import amount, duration, percent
+from metrics_reporter.quantities import amount, duration, percent, rounded
 
 if TYPE_CHECKING:
     from balancer.backtest import Advice
@@ -206,8 +206,8 @@ def tried_table(advice: Advice) -> Rows:
     over = f"broker-hours above {percent(advice.backtest.limit)}>"
     table = Rows("configuration", over, "avoided>", "copied>", "avoided per TB>")
     for of in advice.tried:
-        per_tb = "-" if of.avoided_per_tb is None else f"{of.avoided_per_tb:,.4g}"
-        hours = (f"{of.overloaded_hours:,.4g}", f"{of.avoided:,.4g}")
+        per_tb = "-" if of.avoided_per_tb is None else rounded(of.avoided_per_tb)
+        hours = (rounded(of.overloaded_hours), rounded(of.avoided))
         table.add(escape(of.configuration), *hours, amount(of.bytes_moved), per_tb)
     return table
 

@@ -32,7 +32,7 @@ from balancer.cli.terminal import (
     say,
     writing,
 )
-from metrics_reporter.quantities import amount, percent
+from metrics_reporter.quantities import amount, percent, rounded
 
 if TYPE_CHECKING:
     from balancer.backtest import BacktestResult, Configuration, ConfigurationFigures
@@ -242,14 +242,14 @@ def table(result: BacktestResult) -> Rows:
     names = (f"{tally.configuration}>" for tally in totals)
     shown = Rows("", *names, title=f"{first} to {end} UTC")
     lines: tuple[tuple[str, Callable[[ConfigurationFigures], str]], ...] = (
-        ("hours measured", lambda t: f"{t.hours:,.6g}"),
+        ("hours measured", lambda t: rounded(t.hours, 6)),
         ("goals not met, mean", lambda t: f"{t.goals_violated:.2f}"),
-        ("hours with a hard goal not met", lambda t: f"{t.hours_violated_hard:,.6g}"),
+        ("hours with a hard goal not met", lambda t: rounded(t.hours_violated_hard, 6)),
         ("balancedness, mean", lambda t: f"{t.balancedness:.1f}"),
         ("worst broker, load / capacity", lambda t: percent(t.worst)),
         ("worst broker, which", lambda t: f"{t.worst_broker}, {t.worst_resource}"),
         ("worst broker, mean", lambda t: percent(t.worst_mean)),
-        (f"broker-hours above {percent(result.limit)}", lambda t: f"{t.overloaded_hours:,.6g}"),
+        (f"broker-hours above {percent(result.limit)}", lambda t: rounded(t.overloaded_hours, 6)),
         ("plans", lambda t: f"{t.plans:,}"),
         ("actions", lambda t: f"{t.actions:,}"),
         ("copied", lambda t: amount(t.bytes_moved)),
@@ -271,9 +271,7 @@ def spread_table(result: BacktestResult, spread: Mapping[str, Mapping[str, Sprea
     for name, figures in spread.items():
         cells = []
         for figure in ("overloaded_hours", "goals_violated", "bytes_moved"):
-            values = (
-                amount(x) if figure == "bytes_moved" else f"{x:,.4g}" for x in figures[figure]
-            )
+            values = (amount(x) if figure == "bytes_moved" else rounded(x) for x in figures[figure])
             mean, least, most = values
             cells.append(f"{mean} ({least} to {most})")
         shown.add(escape(name), *cells)

@@ -13,7 +13,7 @@ from balancer.cli.commands import DONE, UNMET
 from balancer.cli.layout import Rows
 from balancer.cli.terminal import AsJson, check_outputs, out, print_json, working, write
 from metrics_reporter.documents import json_text
-from metrics_reporter.quantities import plural
+from metrics_reporter.quantities import plural, rounded
 
 if TYPE_CHECKING:
     from balancer.assignment import ApplicationState, TaskAssignment, TaskId
@@ -181,8 +181,8 @@ def _summary(found: TaskAssignment) -> Iterable[str]:
         yield "no further rebalance needed"
     else:
         yield (
-            f"look again in {wait / 1000:,.6g} s: {plural(found.movements, 'copy', 'copies')} "
-            "not yet where they are to be"
+            f"look again in {rounded(wait / 1000, 6)} s: "
+            f"{plural(found.movements, 'copy', 'copies')} not yet where they are to be"
         )
     if found.awaited:
         yield (

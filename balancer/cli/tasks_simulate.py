@@ -12,7 +12,7 @@ from rich.markup import escape
 from balancer.cli.layout import Rows
 from balancer.cli.tasks import Target
 from balancer.cli.terminal import AsJson, check_outputs, out, print_json, working, write
-from metrics_reporter.quantities import amount, percent, plural
+from metrics_reporter.quantities import amount, percent, plural, rounded
 
 if TYPE_CHECKING:
     from balancer.assignment.simulation import Simulation, Status
@@ -140,14 +140,14 @@ def summary(found: Simulation) -> list[str]:
             f"tasks were processed {percent(seconds[Status.PROCESSING] / total)} of the time"
         )
     lines += [
-        f"  {words}: {seconds[status]:,.6g} task-seconds"
+        f"  {words}: {rounded(seconds[status], 6)} task-seconds"
         for status, words in _causes()
         if seconds[status] > 0
     ]
     if found.avoidable.sum() > 0:
         lines.append(
-            f"  of which a member was within the acceptable lag for {found.avoidable.sum():,.6g} "
-            "task-seconds"
+            "  of which a member was within the acceptable lag for "
+            f"{rounded(found.avoidable.sum(), 6)} task-seconds"
         )
     return lines
 
@@ -176,7 +176,7 @@ def _tasks(found: Simulation, worst: int) -> Rows:
         shown.add(
             str(found.scenario.state.task(t)),
             percent(float(found.availability[t])),
-            *(f"{found.seconds[t, status]:,.6g} s" for status, _ in causes),
+            *(f"{rounded(found.seconds[t, status], 6)} s" for status, _ in causes),
             amount(float(found.restored[t]), ""),
         )
     return shown

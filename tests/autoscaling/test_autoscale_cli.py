@@ -108,6 +108,15 @@ def test_a_decision_is_shown_with_bars(group: Path) -> None:
     assert "orders-0" in result.stdout
 
 
+def test_numbers_are_written_out_and_one_is_singular(group: Path) -> None:
+    waits = "  - {topic: orders, partition: 0, rate: 9, lag: 15000, consumer: a}\n"
+    more = waits.replace("partition: 0", "partition: 1")
+    group.write_text("group: g\ncapacity: 20\nconsumers: [{name: a}]\npartitions:\n" + waits + more)
+    shown = run("decide", group, "--maximum", 1).stdout
+    assert "at the maximum of 1 consumer, no move relieves any" in shown
+    assert " 30,000 " in shown
+
+
 def test_consumers_that_are_missing_are_started(group: Path) -> None:
     group.write_text(GROUP.replace("rate: 20", "rate: 160"), encoding="utf-8")
     found = json.loads(run("decide", group, "--json").stdout)

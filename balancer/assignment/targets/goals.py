@@ -28,6 +28,7 @@ from cluster_model.placement import Placement
 from cluster_model.snapshot import SMALLEST, Floats, Ints, Snapshot
 from goals import Cluster, Goal, ResourceCapacity, UsageDistribution
 from metrics_reporter.documents import shown
+from metrics_reporter.quantities import rounded
 
 # Share of a capacity below which a difference is rounding.
 _ROUNDING = 1e-9
@@ -272,8 +273,8 @@ def _over_capacity(assignment: TaskAssignment) -> Iterator[UnmetGoal]:
             yield UnmetGoal(
                 f"capacity of {resource}",
                 True,
-                f"instance {shown(s.instances[i])} is to carry {carried[i]:,.6g}, "
-                f"{capacity[i]:,.6g} stated",
+                f"instance {shown(s.instances[i])} is to carry {rounded(carried[i], 6)}, "
+                f"{rounded(capacity[i], 6)} stated",
             )
 
 
