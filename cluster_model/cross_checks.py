@@ -21,7 +21,7 @@ from cluster_model.snapshot import (
 from cluster_model.trust import Doubt, Reference, TrustParameters
 from cluster_model.windows import Extrapolation, LoadWindows
 from metrics_reporter import CPU
-from metrics_reporter.quantities import plural
+from metrics_reporter.quantities import plural, rounded
 
 _RATES = ("bytes_in", "bytes_out")
 _CPU, _BYTES_IN, _BYTES_OUT, _REPLICATION_IN = range(4)
@@ -744,8 +744,8 @@ def cpu(facts: Evidence) -> Iterator[Objection]:
                 b,
                 "history",
                 len(_RATES),
-                f"cpu of broker {broker} jumped from {before[b]:.3g} to {used[b, w]:.3g}, and its "
-                "bytes do not explain it",
+                f"cpu of broker {broker} jumped from {rounded(before[b], 3)} to "
+                f"{rounded(used[b, w], 3)}, and its bytes do not explain it",
             )
     now = _mean(used)
     weight = _mean(np.where(np.isnan(used), np.nan, facts.weight))
@@ -765,8 +765,8 @@ def cpu(facts: Evidence) -> Iterator[Objection]:
             b,
             "peers",
             len(_RATES),
-            f"broker {broker} uses {now[b]:.3g} of cpu, and the median broker would use "
-            f"{explained[b]:.3g} for the same bytes",
+            f"broker {broker} uses {rounded(now[b], 3)} of cpu, and the median broker would use "
+            f"{rounded(explained[b], 3)} for the same bytes",
         )
 
 
@@ -788,7 +788,8 @@ def over_capacity(facts: Evidence) -> Iterator[Objection]:
         yield facts.contradicted(
             b,
             "capacity",
-            f"broker {broker} uses {used[b]:.3g} of cpu by its report, and has {capacity[b]:.3g}",
+            f"broker {broker} uses {rounded(used[b], 3)} of cpu by its report, and has "
+            f"{rounded(capacity[b], 3)}",
         )
 
 
@@ -960,12 +961,12 @@ def _length(rates: LoadWindows) -> float:
 
 
 def _amount(name: str, value: float) -> str:
-    return f"{value:.3g}" if name == "cpu" else _rate(value)
+    return rounded(value, 3) if name == "cpu" else _rate(value)
 
 
 def _rate(value: float) -> str:
-    return f"{value / 1e6:.3g} MB/s"
+    return f"{rounded(value / 1e6, 3)} MB/s"
 
 
 def _size(value: float) -> str:
-    return f"{value / 1e9:.3g} GB"
+    return f"{rounded(value / 1e9, 3)} GB"

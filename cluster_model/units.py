@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from metrics_reporter.quantities import amount
+from metrics_reporter.quantities import amount, rounded
 
 _TITLES = {
     "cpu": "CPU",
@@ -33,12 +33,12 @@ def quantity(column: str, value: float) -> str:
     --------
     >>> quantity("cpu", 250.0), quantity("disk", 3e9), quantity("leader_count", 7.0)
     ('250 %', '3 GB', '7')
-    >>> quantity("replica_count", 12345.0), quantity("gpu", 0.25)
-    ('12,345', '0.25')
+    >>> quantity("replica_count", 12345.0), quantity("gpu", 0.25), quantity("cpu", 12_800.0)
+    ('12,345', '0.25', '12,800 %')
     """
     unit = column_unit(column)
     if unit.startswith("B"):
         return amount(value, unit)
     if unit == "#":
         return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:.4g}"
-    return f"{value:.4g} {unit}".rstrip()
+    return f"{rounded(value)} {unit}".rstrip()

@@ -11,7 +11,7 @@ from balancer.autoscaling.policies import POLICIES
 from balancer.cli.autoscale import LagThreshold, Maximum, Minimum, Price, Sla, parameters, seconds
 from balancer.cli.layout import Rows
 from balancer.cli.terminal import AsJson, CommandError, out, print_json, working
-from metrics_reporter.quantities import percent, plural
+from metrics_reporter.quantities import percent, plural, rounded
 
 if TYPE_CHECKING:
     from balancer.autoscaling.simulation import Outcome
@@ -151,7 +151,7 @@ def _table(found: dict[str, Outcome], sla: float) -> Rows:
         table.add(
             name,
             percent(outcome.within(sla)),
-            *(f"{q:.3g} s" for q in np.quantile(outcome.latency, _QUANTILES)),
+            *(f"{rounded(q, 3)} s" for q in np.quantile(outcome.latency, _QUANTILES)),
             f"{outcome.replica_minutes:,.1f}",
             *(str(n) for n in (outcome.ups, outcome.downs, outcome.rebalances)),
         )

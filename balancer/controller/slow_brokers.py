@@ -11,6 +11,7 @@ from balancer.controller.finding import Finding, FirstSeen, View, listed, living
 from balancer.controller.settings import SlowBrokers
 from balancer.problem.operation import Operation
 from cluster_model.snapshot import Snapshot
+from metrics_reporter.quantities import rounded
 
 
 class SlowBrokerDetector:
@@ -118,8 +119,8 @@ class SlowBrokerDetector:
                     and value > requested.peer_factor * beside
                 ):
                     slow[broker] = (
-                        f"{name} is {value:.4g}, usually at most {own:.4g}, "
-                        f"{beside:.4g} at its peers, and {floor:g} is the floor"
+                        f"{name} is {rounded(value)}, usually at most {rounded(own)}, "
+                        f"{rounded(beside)} at its peers, and {rounded(floor)} is the floor"
                     )
                 else:
                     past.append(value)

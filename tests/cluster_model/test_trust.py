@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -204,6 +205,7 @@ def test_cpu_beyond_its_capacity_is_contradicted_outright() -> None:
         world.advance(900.0)
         (doubt,) = world.model.observe().distrust.doubts
         assert (doubt.broker, doubt.check, doubt.proven) == (LIAR, "capacity", True)
+        assert re.search(r" uses [\d,]+,\d00 of cpu by its report, and has ", doubt.sentence)
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ def test_a_slow_broker_gives_up_leading_and_gets_it_back_later() -> None:
     assert _led_by(stage, 3)
     assert stage.rounds(1) == ["executed"]
     assert not _led_by(stage, 3)
-    assert "broker 3 is slow (score 5): log_flush_time_ms_p999 is 5000" in str(
+    assert "broker 3 is slow (score 5): log_flush_time_ms_p999 is 5,000" in str(
         stage.controller.decisions[-2].reason
     )
     held = (stage.model.cluster.replica_broker == 2).sum()
