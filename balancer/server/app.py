@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable
 from typing import Annotated, Any
 
+from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, FastAPI, Header, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
@@ -129,11 +130,13 @@ def _application() -> FastAPI:
     app.include_router(cruise_control.router)
     app.include_router(files.router)
 
+    # A thread of its own: where reads have all others, an alert would call the controller dead.
+    scrapes = CapacityLimiter(1)
+
     @app.get("/metrics", include_in_schema=False)
-    def prometheus(request: Request, actor: Viewer) -> PlainTextResponse:
-        return PlainTextResponse(
-            request.app.state.metrics(), media_type="text/plain; version=0.0.4"
-        )
+    async def prometheus(request: Request, actor: Viewer) -> PlainTextResponse:
+        text: str = await to_thread.run_sync(request.app.state.metrics, limiter=scrapes)
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     @app.get("/state", include_in_schema=False)
     def state(service: TheService, actor: Viewer) -> dict[str, Any]:

@@ -376,21 +376,22 @@ def test_heavy_reads_of_one_viewer_hold_up_neither_health_nor_others(
 ) -> None:
     held, arrived, rates = threading.Event(), threading.Semaphore(0), {"at_once": at_once}
     with people(tmp_path, rates=rates) as (found, them), ThreadPoolExecutor(60) as pool:
-        goals = found.service.goals
+        brokers = found.service.brokers
 
-        def slow() -> Any:
+        def slow(*asked: Any) -> Any:
             arrived.release()
-            held.wait(60.0)
-            return goals()
+            held.wait(LIMIT)
+            return brokers(*asked)
 
-        monkeypatch.setattr(found.service, "goals", slow)
-        path = f"/api/v1/goals{query}"
+        monkeypatch.setattr(found.service, "brokers", slow)
+        path = f"/api/v1/cluster/brokers{query}"
         reads = [pool.submit(them.ask, "vi", "GET", path) for _ in range(60)]
         try:
             for _ in range(min(at_once, THREADS)):
                 assert arrived.acquire(timeout=LIMIT)
             assert them.ask("vo", "GET", "/health/live").json() == {"status": "live"}
             assert them.ask("vo", "GET", "/health/ready").status_code == 200
+            assert "counterpoise_" in them.ask("vo", "GET", "/metrics").text
             if at_once < THREADS:
                 assert them.ask("vo", "GET", "/api/v1/cluster").status_code == 200
             assert not arrived.acquire(blocking=False)
