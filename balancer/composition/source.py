@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import isfinite
 from pathlib import Path
 
 from balancer.composition.attributes import StatedAttributes, load_attributes
@@ -188,6 +189,9 @@ class KafkaSource:
         if self.topic is None:
             return self.sized(), Distrust()
         found = self.read()
+        from balancer.controller.detect import without_stale_metrics
+        from balancer.controller.finding import View
+        from balancer.controller.settings import StaleMetrics
         from cluster_model.live import ClusterModel
         from metrics_reporter import read_records
 
@@ -199,11 +203,14 @@ class KafkaSource:
             model.add_batch(batch)
         try:
             seen = model.observe()
+            ages = {b: ms / 1000 for b, ms in model.staleness_ms().items() if isfinite(ms)}
+            view = View(seen.snapshot, 0.0, ages, distrust=seen.distrust)
+            distrust = without_stale_metrics(view, StaleMetrics().max_age).distrust
         except InputError as error:
             if required:
                 raise
             self.notice(f"{error}; only the sizes of replicas are used")
             return found.with_resources(_SIZES), Distrust()
-        for doubt in seen.distrust.doubts:
+        for doubt in distrust.doubts:
             self.notice(f"{doubt.sentence}; its metrics are ignored")
-        return seen.snapshot, seen.distrust
+        return seen.snapshot, distrust

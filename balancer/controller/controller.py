@@ -188,7 +188,7 @@ class Controller:
         self._cooldown = Cooldown()
         self._events = EventLog(self.settings.decisions, notifiers, redactor or Redactor())
         self.metrics.notifiers = self._events.notifiers
-        self._observer = Observer(model, self._events.trace)
+        self._observer = Observer(model, self._events.trace, lambda: self.settings.stale_metrics)
         self._stopping = threading.Event()
         self._proposals = Proposals(
             balancer, self._detectors, lambda: self.settings, self._events.trace, self._stopping

@@ -10,7 +10,7 @@ import numpy as np
 
 from balancer.controller.balance import even_sentence
 from balancer.controller.decision import DecisionKind
-from balancer.controller.finding import Finding, View, living, span
+from balancer.controller.finding import Finding, View, span
 from balancer.controller.settings import DetectorSettings
 from balancer.problem.operations import type_of
 from cluster_model.snapshot import Snapshot
@@ -159,11 +159,6 @@ class Cooldown:
             # The replicas of a few stale brokers stay; the others can be balanced without them.
             if stale and moves:
                 return "stale", f"{said}; it is not emptied now, because {stale_sentence(stale)}"
-            if 2 * len(stale) > (count := int(living(view.snapshot).sum())):
-                return "stale", (
-                    f"{said}; nothing is rebalanced, because the metrics of {len(stale)} of "
-                    f"{count} brokers are stale: {stale_sentence(stale)}"
-                )
             if view.incomplete is not None:
                 return "waiting", view.incomplete
         since = view.now if view.since is None else view.since

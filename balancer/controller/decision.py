@@ -52,7 +52,8 @@ class Decision:
     kind
         ``balanced``: nothing is wrong. ``trivial``: too little is wrong. ``waiting``: too
         early, or the model knows too little. ``cooling``: too soon after the last action.
-        ``stale``: metrics are too old to act on. ``reported``: this detector only reports.
+        ``stale``: metrics of some brokers are too old to act on. ``reported``: this detector only
+        reports.
         ``unfixable``: too much is broken. ``nothing_helps``, ``insufficient_gain``: the plan is
         empty, or gains too little. ``proposed``: a plan, in a dry run. ``started``,
         ``executing``, ``stopping``, ``executed``: stages of an execution. ``recovered``: what

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,12 +28,17 @@ from balancer.controller.settings import (
     StaleMetrics,
 )
 from balancer.problem.operation import Operation
+from cluster_model.errors import InputError
 from cluster_model.snapshot import Bools, BrokerState, Ints, Snapshot
 from cluster_model.trust import Doubt
 from goals.patterns import matching
 from metrics_reporter.quantities import plural
 
 _BY_A_PERSON = "healing it is left to a person"
+
+
+class StaleMetricsError(InputError):
+    """Metrics that are too old to tell the loads."""
 
 
 class DeadBrokerDetector:
@@ -178,16 +184,11 @@ class StaleMetricsDetector:
         held = dict(zip(s.broker_ids.tolist(), replicas_on(s).tolist(), strict=True))
         findings = []
         for broker in stale:
-            said = (
-                f"the metrics of broker {broker} are {span(age[broker])} old"
-                if broker in age
-                else f"broker {broker} has reported no metrics"
-            )
             findings.append(
                 Finding(
                     kind="stale_metrics",
                     subject=f"broker {broker}",
-                    sentence=f"{said}, at most {span(self.settings.max_age)} expected",
+                    sentence=_age_sentence(broker, age.get(broker), self.settings.max_age),
                     state="notice",
                     since=since[broker],
                     data={"broker": broker, "seconds": age.get(broker), "replicas": held[broker]},
@@ -249,6 +250,40 @@ def stale_brokers(view: View, max_age: float) -> list[int]:
         return []
     ids = view.snapshot.broker_ids[living(view.snapshot)].tolist()
     return [b for b in ids if view.staleness.get(b, np.inf) > max_age]
+
+
+def without_stale_metrics(view: View, max_age: float) -> View:
+    """The view without trust in brokers that hold replicas and whose metrics are too old.
+
+    Raises
+    ------
+    StaleMetricsError
+        If those are most of these brokers: then the metrics are at fault, and there are no loads.
+    """
+    s, ages = view.snapshot, view.staleness or {}
+    holding = {*s.broker_ids[living(s) & (replicas_on(s) > 0)].tolist()}
+    stale = [b for b in stale_brokers(view, max_age) if b in holding]
+    if not stale:
+        return view
+    said = [_age_sentence(b, ages.get(b), max_age) for b in stale]
+    if 2 * len(stale) > len(holding):
+        more = f" (and {len(stale) - 1} more)" if len(stale) > 1 else ""
+        raise StaleMetricsError(
+            f"the metrics of {len(stale)} of {plural(len(holding), 'broker')} are stale: "
+            f"{said[0]}{more}"
+        )
+    doubts = tuple(Doubt(b, "missing", text) for b, text in zip(stale, said, strict=True))
+    distrust = replace(view.distrust, doubts=view.distrust.doubts + doubts)
+    return replace(view, distrust=distrust)
+
+
+def _age_sentence(broker: int, age: float | None, max_age: float) -> str:
+    said = (
+        f"broker {broker} has reported no metrics"
+        if age is None
+        else f"the metrics of broker {broker} are {span(age)} old"
+    )
+    return f"{said}, at most {span(max_age)} expected"
 
 
 class MissingReplicasDetector:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
+from balancer.controller.detect import StaleMetricsError, without_stale_metrics
 from balancer.controller.finding import View
 from balancer.controller.protocols import LiveCluster
+from balancer.controller.settings import StaleMetrics
 from cluster_model.errors import InputError
 from cluster_model.snapshot import Snapshot
 
@@ -25,6 +28,8 @@ class Observer:
         The cluster.
     trace
         Logs the current exception.
+    age
+        Returns when metrics are too old.
 
     Attributes
     ----------
@@ -32,10 +37,13 @@ class Observer:
         Whether replicas moved since the last look, so that the placement must be read again.
     """
 
-    def __init__(self, model: LiveCluster, trace: Callable[[], None]) -> None:
+    def __init__(
+        self, model: LiveCluster, trace: Callable[[], None], age: Callable[[], StaleMetrics]
+    ) -> None:
         self.changed = False
         self._model = model
         self._trace = trace
+        self._age = age
 
     def look(self, now: float, epoch: float) -> View:
         """The current cluster.
@@ -58,7 +66,7 @@ class Observer:
             snapshot, incomplete = self._known(error), sentence(error)
         try:
             since = self._model.since()
-            return View(
+            view = View(
                 snapshot=snapshot,
                 now=now,
                 staleness=self._model.staleness(),
@@ -73,6 +81,13 @@ class Observer:
             if incomplete is None:
                 snapshot, incomplete = self._known(error), sentence(error)
             return View(snapshot=snapshot, now=now, incomplete=incomplete)
+        limit = self._age()
+        if incomplete is not None or not limit.enabled:
+            return view
+        try:
+            return without_stale_metrics(view, limit.max_age)
+        except StaleMetricsError as error:
+            return replace(view, snapshot=self._known(error), incomplete=str(error))
 
     def _known(self, error: Exception) -> Snapshot:
         """Where replicas are, and their sizes if they can be summed: other loads are measured."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from cluster_model.trust import frozen_partitions
 from metrics_reporter import BYTES_IN
 
 LIAR = 4
+LIVE = ["--bootstrap-server", "x:1", "--metrics-topic", "metrics"]
 
 
 class _Reader:
@@ -28,9 +30,9 @@ class _Reader:
         return self._batches
 
 
-def test_a_broker_that_contradicts_is_warned_of_and_what_it_holds_stays(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    """A world with a metrics topic in which one broker reports 20 times its bytes_in."""
     cluster = synthetic_snapshot(brokers=8, partitions=240, racks=4, utilization=0.2)
     world = World(cluster, Weather())
     batches = []
@@ -42,13 +44,28 @@ def test_a_broker_that_contradicts_is_warned_of_and_what_it_holds_stays(
         batches.append(replace(batch, value=np.where(hit, batch.value * 20, batch.value)))
     monkeypatch.setattr(cluster_model.kafka, "read_cluster", lambda *_, **__: cluster)
     monkeypatch.setattr(metrics_reporter, "read_records", lambda *_, **__: _Reader(batches))
-    result = invoke(
-        ["propose", "--bootstrap-server", "x:1", "--metrics-topic", "metrics", "--json"]
-    )
+    monkeypatch.setattr(time, "time_ns", lambda: int(1e9 * world.now))
+    return world
+
+
+def test_a_broker_that_contradicts_is_warned_of_and_what_it_holds_stays(world: World) -> None:
+    result = invoke(["propose", *LIVE, "--json"])
     assert result.exit_code in (0, 1), result.output
     assert "warning: the partitions that broker 4 leads take" in result.stderr
     assert "its metrics are ignored" in result.stderr
     actions = json.loads(result.stdout)["actions"]
     assert actions
-    frozen = frozen_partitions(cluster, [LIAR])
+    frozen = frozen_partitions(world.snapshot, [LIAR])
     assert frozen.isdisjoint(f"{a['topic']}-{a['partition']}" for a in actions)
+
+
+@pytest.mark.parametrize("words", [["propose"], ["load"], ["snapshot", "kafka", "-o", "-"]])
+def test_a_topic_whose_newest_records_are_old_tells_no_loads(
+    world: World, words: list[str]
+) -> None:
+    world.now += 7200.0
+    result = invoke([*words, *LIVE])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "the metrics of 8 of 8 brokers are stale: the metrics of broker 1 are 2 h old, at" in (
+        " ".join(result.stderr.split())
+    )

@@ -237,7 +237,8 @@ def test_what_a_stale_broker_holds_stays_and_the_rest_is_balanced() -> None:
 def test_where_most_metrics_are_stale_nothing_is_rebalanced() -> None:
     stage = Stage(skewed())
     stage.model.ages = {1: 30.0, 2: 30.0}
-    assert stage.rounds(1) == ["stale"]
+    assert stage.rounds(1) == ["waiting"]
+    assert "the metrics of 4 of 6 brokers are stale: broker 3 has reported no" in stage.reason
 
 
 def test_a_reporter_that_is_not_believed_freezes_what_it_holds() -> None:

@@ -412,7 +412,7 @@ def _slow_round(stage: Stage, flush: float) -> None:
 def _stale_metrics() -> None:
     stage = Stage(skewed())
     stage.model.ages = dict.fromkeys(range(1, 7), 1000.0)
-    assert stage.rounds(1) == ["stale"]
+    assert stage.rounds(1) == ["waiting"]
     _set(stage, stale_metrics={"max_age": 2000})
     assert stage.rounds(1) == ["executed"]
 

@@ -193,8 +193,8 @@ def test_a_metrics_topic_gives_the_loads_kafka_does_not_know(
     bare = KafkaSource(skewed.bootstrap, capacity, {}, "metrics", 30.0, print).read()
     load = bare.leader_load.copy()
     load[:, bare.resource("network_in")] = 1000.0
-    # at the start of a window, and recent: Kafka deletes old records
-    start_ms = (int(time.time()) - 3600) // 300 * 300_000
+    # at the start of a window, and so that the newest record is a few minutes old
+    start_ms = (int(time.time()) - 900) // 300 * 300_000
     measured = simulated_source(
         replace(bare, leader_load=load, follower_load=load), start_ms=start_ms
     )

@@ -168,6 +168,24 @@ def test_an_approved_rebalance_waits_until_loads_are_known_again(tmp_path: Path)
         wait_for(lambda: len(found.executor.executed) == 1)
 
 
+def test_metrics_that_have_become_old_are_no_loads(tmp_path: Path) -> None:
+    with served(tmp_path, run=False) as found, found.client() as client:
+        path = _approved(client, {})
+        ids = found.model.cluster.broker_ids.tolist()
+        found.model.staleness = lambda: dict.fromkeys(ids, 7200.0)  # type: ignore[method-assign,assignment]
+        decision = found.controller.step()
+        assert [f.kind for f in decision.findings].count("stale_metrics") == len(ids)
+        why = client.get("/api/v1/state").json()["loads_unknown"]
+        assert why.startswith("the metrics of 6 of 6 brokers are stale: ")
+        for name in ("/metrics", "/api/v1/cluster/brokers", "/api/v1/state"):
+            assert not FIGURES.search(client.get(name).text)
+        assert client.post("/api/v1/proposals", json={}).status_code == 503
+        answer = client.post(f"{BASE}/rebalance?dryrun=false")
+        assert "NotEnoughValidWindowsException" in answer.text
+        state = client.get(path).json()["state"]
+        assert (state, found.executor.executed) == ("approved", [])
+
+
 def _approved(client: httpx.Client, body: Mapping[str, Any]) -> str:
     """The path of a proposal that was asked for and approved."""
     job = planned(client, "/api/v1/proposals", body)
@@ -203,14 +221,20 @@ def test_partitions_whose_loads_are_estimates_show_none(tmp_path: Path) -> None:
         assert {f"{r['topic']}-{r['partition']}" for r in records} == known
 
 
+@pytest.mark.parametrize("old", [False, True])
 @pytest.mark.parametrize("way", ["proposals", "what-if", "rebalance"])
-def test_what_is_not_known_or_trusted_stays_whoever_asks(tmp_path: Path, way: str) -> None:
+def test_what_is_not_known_or_trusted_stays_whoever_asks(
+    tmp_path: Path, way: str, old: bool
+) -> None:
     snapshot = synthetic_snapshot(brokers=6, partitions=60, racks=3)
     unknown = partition_names(snapshot, np.arange(0, 60, 10))
     silent = Doubt(1, "missing", "broker 1 does not report")
     stay = unknown | frozen_partitions(snapshot, [1])
     with served(tmp_path, snapshot=snapshot, run=False) as found, found.client() as client:
-        found.model.distrust = lambda: Distrust((silent,), unknown)  # type: ignore[method-assign]
+        ages = {**dict.fromkeys(snapshot.broker_ids.tolist(), 30.0), 1: 7200.0 if old else 30.0}
+        found.model.staleness = lambda: ages  # type: ignore[method-assign,assignment]
+        doubts = () if old else (silent,)
+        found.model.distrust = lambda: Distrust(doubts, unknown)  # type: ignore[method-assign]
         found.controller.step()
         if way == "rebalance":
             answer = client.post(f"{BASE}/rebalance?dryrun=false")
