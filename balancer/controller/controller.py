@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from balancer.approval.approvals import CONTROLLER, Approvals, ApprovedPlan
@@ -34,7 +33,7 @@ from balancer.controller.leftovers import Leftovers
 from balancer.controller.metrics import Metrics
 from balancer.controller.notify import counted
 from balancer.controller.observation import Observer, sentence
-from balancer.controller.proposals import Proposals, rests_on_known_loads, without_loads
+from balancer.controller.proposals import Proposals, why_waits, without_loads
 from balancer.controller.protocols import (
     AlwaysActing,
     Clock,
@@ -504,10 +503,20 @@ class Controller:
         self.approvals.expire()
         # The look may have taken long, and the end may have been asked for meanwhile.
         may_start = self._executes and not self._stopping.is_set()
-        allowed = partial(rests_on_known_loads, view)
+        waiting: list[str] = []
+
+        def allowed(plan: PlanDocument) -> bool:
+            if (why := why_waits(view, plan)) is not None:
+                waiting.append(why)
+            return why is None
+
         if may_start and (approved := self.approvals.next_approved(allowed)) is not None:
             return self._start_approved(approved, view, findings)
-        return self._decide(view, findings, cooling)
+        decision = self._decide(view, findings, cooling)
+        if decision is None or not waiting:
+            return decision
+        count = plural(len(waiting), "approved proposal waits", "approved proposals wait")
+        return replace(decision, reason=f"{decision.reason}; {count}: {waiting[0]}")
 
     def _cooling(self, now: float) -> set[str]:
         set_ = self.settings

@@ -25,8 +25,9 @@ from balancer.problem.operations import OPERATIONS, type_of
 from balancer.strategies import is_universal, load_strategy, with_search_parameters
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Snapshot
+from cluster_model.trust import frozen_partitions
 from goals import OnlineReplicas, applicable
-from metrics_reporter.quantities import distinct
+from metrics_reporter.quantities import distinct, plural
 
 # Findings that move data because of measured loads, which one bad reading can distort.
 _CAPPED = ("goal_violations", "slow_brokers")
@@ -255,16 +256,25 @@ def without_loads(view: View, plan: Plan) -> str:
     return f"; loads are not known ({view.incomplete}): only goals that need none count{limits}"
 
 
-def rests_on_known_loads(view: View, plan: PlanDocument) -> bool:
-    """Whether a plan may start by the loads that are known now, or needs none."""
-    if view.incomplete is None:
-        return True
+def why_waits(view: View, plan: PlanDocument) -> str | None:
+    """Why a plan waits for loads that are not known now; None if it may start."""
     try:
         needed = OPERATIONS.get(plan.operation["kind"]).needs_loads
     except OperationError:
         # Of a package that is no longer installed: that must stop no round.
         needed = True
-    return not needed or {*plan.columns} - _COUNTS <= {*view.snapshot.resources}
+    if not needed:
+        return None
+    if view.incomplete is not None:
+        known = {*plan.columns} - _COUNTS <= {*view.snapshot.resources}
+        return None if known else "loads are not known"
+    silent = view.distrust.brokers
+    stay = view.distrust.unknown | frozen_partitions(view.snapshot, silent)
+    # it may give a broker something that it names
+    barred = silent - {*plan.operation.get("brokers", ())}
+    moved = {(f"{a.topic}-{a.partition}", a.destination) for a in plan.actions}
+    held = {name for name, to in moved if name in stay or to in barred}
+    return f"not all loads of {plural(len(held), 'partition')} in it are known" if held else None
 
 
 def _countable(limits: Budget, view: View, snapshot: Snapshot) -> Budget:

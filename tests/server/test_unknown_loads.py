@@ -19,7 +19,7 @@ from waiting import wait_for
 from balancer import Balancer
 from balancer.approval.approvals import REQUEST
 from balancer.controller.finding import View
-from balancer.controller.proposals import rests_on_known_loads
+from balancer.controller.proposals import why_waits
 from balancer.problem.operations import OPERATIONS
 from balancer.server.cruise_control.router import ENDPOINTS
 from cluster_model import Snapshot, synthetic_snapshot
@@ -155,15 +155,21 @@ def test_racks_are_put_right_and_a_broker_is_emptied(tmp_path: Path) -> None:
         assert not (found.model.cluster.replica_broker == 0).any()
 
 
-def test_an_approved_rebalance_waits_until_loads_are_known_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("partly", [False, True])
+def test_an_approved_rebalance_waits_until_loads_are_known_again(
+    tmp_path: Path, partly: bool
+) -> None:
     with served(tmp_path, run=False) as found, found.client() as client:
         path = _approved(client, {})
-        found.model.measured = False
-        found.controller.step()
+        doubts = (Doubt(1, "missing", "broker 1 does not report"),) if partly else ()
+        found.model.distrust = lambda: Distrust(doubts)  # type: ignore[method-assign]
+        found.model.measured = partly
+        decision = found.controller.step()
         assert found.controller.work is None
+        assert "1 approved proposal waits: " in decision.reason
         state = client.get(path).json()["state"]
         assert (state, found.executor.executed) == ("approved", [])
-        found.model.measured = True
+        found.model.measured, doubts = True, ()
         found.controller.step()
         wait_for(lambda: len(found.executor.executed) == 1)
 
@@ -265,4 +271,4 @@ def test_an_approved_plan_of_an_operation_that_is_gone_waits_and_stops_no_round(
     gone = plan.model_copy(update={"operation": {**plan.operation, "kind": "gone"}})
     for why in (None, "metrics of 0.0% of partitions found"):
         view = View(snapshot=snapshot.with_resources(("disk",)), now=0.0, incomplete=why)
-        assert rests_on_known_loads(view, gone) == (why is None)
+        assert (why_waits(view, gone) is None) == (why is None)
