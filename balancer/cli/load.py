@@ -327,11 +327,11 @@ def _broker(row: BrokerLoad, shown: tuple[str, ...]) -> RenderableType:
 def _disks(rows: list[DiskLoad]) -> Rows:
     table = Rows("disk", "state", "replicas>", "used>", "capacity>", "of capacity>", title="Disks")
     for row in rows:
-        share = row.used / row.capacity if row.capacity else None
+        share = row.used / row.capacity if row.used is not None and row.capacity else None
         state = row.state if row.state == "alive" else f"[red]{row.state}[/]"
         table.add(
-            escape(row.path), state, f"{row.replicas:,}", amount(row.used), amount(row.capacity),
-            _share(share),
+            escape(row.path), state, f"{row.replicas:,}",
+            "" if row.used is None else amount(row.used), amount(row.capacity), _share(share),
         )  # fmt: skip
     return table
 

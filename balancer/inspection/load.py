@@ -36,13 +36,13 @@ class Figure(_Row):
 
 
 class DiskLoad(_Row):
-    """A disk: what fills it, and how many replicas it holds."""
+    """A disk: what fills it, None if sizes are not known, and how many replicas it holds."""
 
     broker: int | str
     path: str
     state: str
     capacity: float
-    used: float
+    used: float | None
     replicas: int
 
 
@@ -280,10 +280,9 @@ class ClusterLoad:
         placed = s.replica_disk >= 0
         on = s.replica_disk[placed]
         held = np.bincount(on, minlength=s.n_disks)
-        used = np.zeros(s.n_disks)
+        used = [None] * s.n_disks
         if "disk" in s.resources:
-            size = self._replica_load("disk")
-            used += np.bincount(on, size[placed], s.n_disks)
+            used = np.bincount(on, self._replica_load("disk")[placed], s.n_disks).tolist()
         if broker is None:
             chosen = np.arange(s.n_disks)
         else:
@@ -295,7 +294,7 @@ class ClusterLoad:
                 path=s.disk_path[d],
                 state="offline" if not s.disk_alive[d] else "cordoned" if cordoned[d] else "alive",
                 capacity=float(s.disk_capacity[d]),
-                used=float(used[d]),
+                used=used[d],
                 replicas=int(held[d]),
             )
             for d in chosen.tolist()

@@ -19,6 +19,7 @@ from balancer.controller import Controller
 from balancer.controller.decision import plan_record, plan_sentence
 from balancer.controller.execution_progress import progress_record
 from balancer.controller.finding import View
+from balancer.controller.proposals import without_loads
 from balancer.engine import Balancer
 from balancer.execution import Executor
 from balancer.inspection.load import BrokerLoad, ClusterLoad
@@ -241,6 +242,7 @@ class Service:
 
         def do(stop: threading.Event, progress: Callable[[str, int, int, int], None]) -> Any:
             view = self.view()
+            _check_scale(request.hypothesis, view)
             changed, operation, said = supposed(
                 view.snapshot, request.operation, request.hypothesis
             )
@@ -249,7 +251,7 @@ class Service:
             return {
                 "cluster": said,
                 "plan": plan_record(plan, 0.0),
-                "verdict": plan_sentence(plan) + _staying(plan, request.operation),
+                "verdict": plan_sentence(plan) + _remarks(plan, request.operation, view),
                 "goals": [g.model_dump(mode="json") for g in plan.goal_results],
                 "unmet": [u.model_dump(mode="json") for u in plan.unmet],
                 "columns": {k: c.model_dump(mode="json") for k, c in plan.columns.items()},
@@ -258,8 +260,7 @@ class Service:
             }
 
         self._check(request)
-        if request.hypothesis.scale_load != 1.0 and (why := self.view().incomplete) is not None:
-            raise UnknownLoadsError(why)
+        _check_scale(request.hypothesis, self.view())
         return self.jobs.submit(Job("what if", by, do))
 
     def why_not(self, request: WhyNotRequest, by: Actor) -> Job:
@@ -572,7 +573,7 @@ class Service:
             needed = named or type_of(request.operation).needs_loads
             if needed and len(judged) < len(balancer.goals):
                 raise UnknownLoadsError(view.incomplete)
-            balancer.goals = judged
+            balancer.strict = False
         return balancer
 
     def _keep(self, plan: Plan, request: PlanRequest, by: Actor) -> KeptProposal:
@@ -582,7 +583,8 @@ class Service:
             plan,
             by=by.name,
             cause=REQUEST,
-            reason=f"{asked}; {plan_sentence(plan)}{_staying(plan, request.operation)}",
+            reason=f"{asked}; {plan_sentence(plan)}"
+            f"{_remarks(plan, request.operation, self.view())}",
             figures=figures,
         )
         with self._lock:
@@ -617,13 +619,28 @@ def _check_exclusions(operation: Operation, snapshot: Snapshot) -> None:
             raise RequestError(unmatched_exclusion(pattern))
 
 
-def _staying(plan: Plan, asked: Operation) -> str:
-    """A remark on partitions that a plan leaves alone although nobody asked for that."""
+def _check_scale(hypothesis: Hypothesis, view: View) -> None:
+    """Refuse to multiply loads that are not known.
+
+    Raises
+    ------
+    UnknownLoadsError
+        With the reason why they are not.
+    """
+    if hypothesis.scale_load != 1.0 and view.incomplete is not None:
+        raise UnknownLoadsError(view.incomplete)
+
+
+def _remarks(plan: Plan, asked: Operation, view: View) -> str:
+    """What a plan does not judge, and which partitions stay although nobody asked for that."""
+    # a plan that a dry run made earlier may have loads that are not known any more
+    blind = view.incomplete is not None and {*plan.snapshot.resources} <= {*view.snapshot.resources}
+    said = without_loads(view, plan) if blind else ""
     stay = {*plan.operation.get("excluded_partitions", ())} - {*asked.excluded_partitions}
-    if not stay:
-        return ""
-    count = plural(len(stay), "partition stays", "partitions stay")
-    return f"; {count}, because not all loads are known"
+    if stay:
+        count = plural(len(stay), "partition stays", "partitions stay")
+        said += f"; {count}, because not all loads are known"
+    return said
 
 
 def supposed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ import httpx
 import numpy as np
 import pytest
 from balancer_cases import QUICK
-from server_cases import Served, planned, served
+from server_cases import Served, ended, planned, served
 from waiting import wait_for
 
 from balancer import Balancer
@@ -21,7 +22,9 @@ from balancer.approval.approvals import REQUEST
 from balancer.controller.finding import View
 from balancer.controller.proposals import why_waits
 from balancer.problem.operations import OPERATIONS
+from balancer.server.cruise_control.loads import broker_stats
 from balancer.server.cruise_control.router import ENDPOINTS
+from balancer.server.service import supposed
 from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.trust import Distrust, Doubt, frozen_partitions, partition_names
 
@@ -32,6 +35,7 @@ FIGURES = re.compile(
     rf'"({"|".join(MEASURED)})":|resource="({"|".join(MEASURED)})"|CpuPct|Nw(In|Out)Rate'
     r"|balancednessScore|counterpoise_(balancedness|violations)[ {]"
 )
+LOADS = "loads are not known (metrics of 0.0% of partitions found)"
 WHY = "loads are not known: metrics of 0.0% of partitions found"
 
 
@@ -72,6 +76,50 @@ def test_no_answer_shows_what_nobody_measured(unmeasured: tuple[Served, httpx.Cl
     for goal in client.get("/api/v1/goals").json():
         needs = any(f"[{resource}]" in goal["goal"] for resource in MEASURED)
         assert not needs or (goal["met"] is None and goal["left_out"].endswith(WHY[21:])), goal
+
+
+def test_a_plan_says_what_it_cannot_judge_and_without_sizes_no_disk_is_empty(
+    tmp_path: Path,
+) -> None:
+    snapshot = synthetic_snapshot(brokers=6, partitions=60, racks=3, disks_per_broker=2)
+    emptied = {"operation": {"kind": "remove_brokers", "brokers": [1]}}
+    with (
+        served(tmp_path, snapshot=snapshot, run=False, measured=False) as found,
+        found.client() as client,
+    ):
+        found.model.placement = lambda: snapshot.with_resources(())  # type: ignore[method-assign]
+        found.controller.step()
+        assert {d["used"] for d in client.get("/api/v1/cluster/disks").json()} == {None}
+        assert "DiskMB" not in broker_stats(found.service.view().snapshot, disks=True).text
+        job = planned(client, "/api/v1/proposals", emptied)
+        kept = client.get(f"/api/v1/proposals/{job['proposal']}").json()
+        said = planned(client, "/api/v1/what-if", emptied)["result"]["verdict"]
+        for sentence in (kept["reason"], said):
+            assert f"; {LOADS}: only goals that need none count, and limits of bytes" in sentence
+        plan = client.get(f"/api/v1/proposals/{kept['id']}/plan").json()
+        assert "ResourceCapacity[cpu]" in plan["goals_left_out"]
+
+
+def test_loads_that_become_unknown_while_a_question_waits_are_not_multiplied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, ask = threading.Event(), supposed
+
+    def held(*given: Any) -> Any:
+        assert waits.wait(60)
+        return ask(*given)
+
+    monkeypatch.setattr("balancer.server.service.supposed", held)
+    with served(tmp_path, run=False) as found, found.client() as client:
+        body: dict[str, Any] = {"operation": {"kind": "remove_brokers", "brokers": [1]}}
+        first = client.post("/api/v1/what-if", json=body).json()
+        body["hypothesis"] = {"scale_load": 3.0}
+        second = client.post("/api/v1/what-if", json=body).json()
+        found.model.measured = False
+        found.controller.step()
+        waits.set()
+        assert ended(client, first)["state"] == "done"
+        assert ended(client, second)["error"].startswith(WHY)
 
 
 @pytest.mark.parametrize("way", ["proposals", "what-if"])

@@ -264,8 +264,9 @@ def _disks(s: Snapshot) -> list[dict[str, Any]]:
     placed = s.replica_disk >= 0
     on, leads = s.replica_disk[placed], s.replica_is_leader[placed]
     held, led = np.bincount(on, minlength=s.n_disks), np.bincount(on, leads, s.n_disks)
+    sized = "disk" in s.resources
     used = np.zeros(s.n_disks)
-    if "disk" in s.resources:
+    if sized:
         r, of = s.resource("disk"), s.replica_partition
         size = np.where(s.replica_is_leader, s.leader_load[of, r], s.follower_load[of, r])
         used += np.bincount(on, size[placed], s.n_disks)
@@ -274,9 +275,10 @@ def _disks(s: Snapshot) -> list[dict[str, Any]]:
         figures: dict[str, Any] = {
             "NumReplicas": int(held[d]),
             "NumLeaderReplicas": int(led[d]),
-            "DiskMB": float(used[d] / MB) if alive else "DEAD",
         }
-        if not alive or room > 0:
+        if not alive or sized:
+            figures["DiskMB"] = float(used[d] / MB) if alive else "DEAD"
+        if not alive or (sized and room > 0):
             figures["DiskPct"] = float(100 * used[d] / room) if alive else "DEAD"
         found[int(s.disk_broker[d])][s.disk_path[d]] = figures
     return found

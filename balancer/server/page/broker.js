@@ -54,7 +54,7 @@ export async function show(body, app, [id]) {
       worst.length ? h("p", null, `The worst place of ${worst.map((g) => g.goal).join(", ")}.`) : null),
     section("Load", table("What it carries", ["Resource", "Amount", "Of capacity", "Share"], carried)),
     section("Disks", table("Disks", ["Path", "State", "Used", "Of capacity", "Replicas"],
-      disks.map((d) => [d.path, d.state, amount(d.used, "B"), share(d.capacity ? d.used / d.capacity : null), count(d.replicas)]),
+      disks.map((d) => [d.path, d.state, amount(d.used, "B"), share(d.capacity && d.used !== null ? d.used / d.capacity : null), count(d.replicas)]),
       "None are known.")),
     section("Topics and partitions", h("div", { class: "controls" }, field("Order by", sort)), topics, partitions),
     section("Actions to come",

@@ -41,7 +41,7 @@ export async function show(body, app, [id], given) {
 
   function estimate() {
     const rate = bytes(throttle.value);
-    time.textContent = rate
+    time.textContent = traffic.unit !== "bytes" ? "How long it takes is not known, because sizes are not." : rate
       ? `At least ${span(traffic.busiest / rate)} at ${amount(rate, "B/s")}: the busiest broker copies ${amount(traffic.busiest, traffic.unit)}.`
       : `${throttle.value} found, a rate such as 50 MB/s expected.`;
   }
