@@ -415,7 +415,7 @@ class Controller:
                     "since": self._shown(work.since),
                     "plan": work.plan,
                     "proposal": work.proposal,
-                    "progress": None if progress is None else progress_record(progress),
+                    "progress": None if progress is None else progress_record(progress, work.unit),
                 },
                 "rounds": self.metrics.rounds,
                 "loads_unknown": None if self._view is None else self._view.incomplete,
@@ -836,11 +836,11 @@ class Controller:
         """Record the progress of the execution; log it now and then."""
         now, work = self._clock(), self.work
         self._progress, self._heard = progress, now
-        self.metrics.progressed(progress)
+        self.metrics.progressed(progress, "bytes" if work is None else work.unit)
         if work is not None and now - self._logged >= self.settings.progress_interval:
             self._logged = now
             self._events.note(
-                f"executing ({_cause_name(work)}): {progress_sentence(progress, _unit(work))}"
+                f"executing ({_cause_name(work)}): {progress_sentence(progress, work.unit)}"
             )
 
     def _ended(
@@ -854,8 +854,7 @@ class Controller:
                 self._events.note(f"what is left in Kafka cannot be checked: {failure}")
             return
         self._observer.changed = True
-        if work.proposal is not None:
-            self._proposal_ended(work.proposal, outcome, failure)
+        self._proposal_ended(work, outcome, failure)
         if isinstance(failure, ChangedClusterError):
             reason = _stale_sentence(str(work.proposal), failure.changes)
             self._keep(Decision(now, "error", reason, work.cause, (), {}, work.plan))
@@ -887,8 +886,8 @@ class Controller:
             if outcome.state == "failed" and not outcome.completed:
                 self._cooldown.gave_up(self._mending)
             kind: DecisionKind = "recovered" if recovery else "executed"
-            figures = outcome_record(outcome)
-            unit = _unit(work)
+            unit = work.unit
+            figures = outcome_record(outcome, unit)
             reason = f"{work.cause.replace('_', ' ')}: {outcome_sentence(outcome, unit)}"
             if outcome.state == "done" and (limit := (work.plan or {}).get("exhausted")):
                 reached = (
@@ -903,9 +902,11 @@ class Controller:
         self._keep(decision)
 
     def _proposal_ended(
-        self, proposal: str, outcome: ExecutionOutcome | None, failure: Exception | None
+        self, work: Work, outcome: ExecutionOutcome | None, failure: Exception | None
     ) -> None:
-        """Record how the execution of an approved proposal ended."""
+        """Record how the execution of an approved proposal ended, if it is one."""
+        if work.proposal is None:
+            return
         if isinstance(failure, ChangedClusterError):
             state, figures = "stale", {"state": "stale", "problems": list(failure.changes)}
         elif failure is not None or outcome is None:
@@ -918,14 +919,14 @@ class Controller:
             )
         else:
             state = "executed" if outcome.state == "done" else "failed"
-            figures = outcome_record(outcome)
-        self.approvals.ended(proposal, state, self._events.hidden(figures))
+            figures = outcome_record(outcome, work.unit)
+        self.approvals.ended(work.proposal, state, self._events.hidden(figures))
 
     def _beside(self, work: Work, findings: tuple[Finding, ...], now: float) -> Decision:
         """The decision while an execution is in progress: stop it, if that is due."""
         said = f"{_named(work)} has been running for {span(now - work.since)}"
         if self._progress is not None:
-            said += f": {progress_sentence(self._progress, _unit(work))}"
+            said += f": {progress_sentence(self._progress, work.unit)}"
         why = self._reason_to_stop(work, findings, now)
         if why is not None and self._stop_work(now):
             reason, cause = why
@@ -1030,11 +1031,6 @@ def _rank(finding: Finding) -> int:
 
 def _cause_name(work: Work) -> str:
     return work.cause.replace("_", " ")
-
-
-def _unit(work: Work | None) -> str:
-    """The unit of the costs of what is executed."""
-    return str(((work and work.plan) or {}).get("cost_unit", "bytes"))
 
 
 def _named(work: Work) -> str:

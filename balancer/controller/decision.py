@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from balancer.controller.execution_progress import executed_unit
 from balancer.controller.finding import Finding, span
 from balancer.controller.protocols import ExecutionOutcome
 from balancer.planning.document import Unmet
@@ -146,14 +147,18 @@ def plan_sentence(plan: Plan) -> str:
     )
 
 
-def outcome_record(outcome: ExecutionOutcome) -> dict[str, Any]:
-    """The outcome of an execution, in figures."""
+def outcome_record(outcome: ExecutionOutcome, unit: str = "bytes") -> dict[str, Any]:
+    """The outcome of an execution, in figures; None for what is not known.
+
+    `unit` is that of the plan's costs.
+    """
+    known = executed_unit(unit, outcome.bytes_moved) is not None
     return {
         "state": outcome.state,
         "completed": outcome.completed,
         "failed": outcome.failed,
         "cancelled": outcome.cancelled,
-        "bytes_moved": outcome.bytes_moved,
+        "bytes_moved": outcome.bytes_moved if known else None,
         "seconds": outcome.seconds,
         "problems": list(outcome.problems),
         "differences": list(outcome.differences),
@@ -162,8 +167,9 @@ def outcome_record(outcome: ExecutionOutcome) -> dict[str, Any]:
 
 def outcome_sentence(outcome: ExecutionOutcome, unit: str = "bytes") -> str:
     """The outcome of an execution whose costs are in a unit, as a short phrase."""
-    moved = cost_amount(outcome.bytes_moved, unit)
-    reported = f"{outcome.state} after {span(outcome.seconds)}, {moved} moved"
+    reported = f"{outcome.state} after {span(outcome.seconds)}"
+    if (counted := executed_unit(unit, outcome.bytes_moved)) is not None:
+        reported += f", {cost_amount(outcome.bytes_moved, counted)} moved"
     if outcome.failed or outcome.cancelled:
         reported += f", {plural(outcome.failed, 'task')} failed and {outcome.cancelled:,} cancelled"
     if outcome.problems:

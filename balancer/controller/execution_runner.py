@@ -39,6 +39,11 @@ class Work:
     partitions: tuple[str, ...] = ()
     proposal: str | None = None
 
+    @property
+    def unit(self) -> str:
+        """The unit of the plan's costs."""
+        return str((self.plan or {}).get("cost_unit", "bytes"))
+
 
 class ExecutionRunner:
     """Runs executions, one at a time.

@@ -87,9 +87,12 @@ class Metrics:
         self.executions[outcome.state] += 1
         self.bytes_moved += outcome.bytes_moved
 
-    def progressed(self, progress: ExecutionProgress | None) -> None:
-        """Record the progress of the current execution; None if there is none."""
-        self.progress = {} if progress is None else progress_record(progress)
+    def progressed(self, progress: ExecutionProgress | None, unit: str = "bytes") -> None:
+        """Record the progress of the current execution, None if there is none.
+
+        `unit` is that of its plan's costs.
+        """
+        self.progress = {} if progress is None else progress_record(progress, unit)
 
     def decided(self, kind: str) -> None:
         """Record a decision."""

@@ -17,7 +17,6 @@ from balancer.approval.approvals import REQUEST
 from balancer.composition.proposal import restricted_to_known
 from balancer.controller import Controller
 from balancer.controller.decision import plan_record, plan_sentence
-from balancer.controller.execution_progress import progress_record
 from balancer.controller.finding import View
 from balancer.controller.proposals import without_loads
 from balancer.engine import Balancer
@@ -477,11 +476,6 @@ class Service:
         """Start the next round at once."""
         self._audit.record(by, "look", "controller")
         self.controller.look_now()
-
-    def progress(self) -> dict[str, Any] | None:
-        """The progress of the execution; None without one."""
-        found = self.controller.progress
-        return None if found is None else progress_record(found)
 
     def _executing(self) -> Executor:
         if self._executor is None or self.controller.work is None:

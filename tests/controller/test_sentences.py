@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from balancer import Balancer, Plan
-from balancer.controller.decision import outcome_sentence, plan_sentence
-from balancer.execution import Outcome
+from balancer.controller.decision import outcome_record, outcome_sentence, plan_sentence
+from balancer.controller.execution_progress import progress_record, progress_sentence
+from balancer.execution import Outcome, Progress
 from cluster_model import synthetic_snapshot
 
 ENDED = Outcome("done", 1, 1, 0, 3_430_000.0, 90.0)
@@ -46,3 +47,16 @@ def test_an_outcome_is_reported_in_units_that_people_read() -> None:
     assert (
         outcome_sentence(ENDED) == "done after 90 s, 3.43 MB moved, 1 task failed and 0 cancelled"
     )
+
+
+@pytest.mark.parametrize("copied", [0.0, 5e9])
+def test_what_is_copied_for_a_plan_without_sizes_is_in_bytes_or_unknown(copied: float) -> None:
+    outcome = replace(ENDED, failed=0, bytes_moved=copied)
+    progress = Progress("move", 4, 2, 0, 0, 1, copied, copied / 2, 10.0, None)
+    said = outcome_sentence(outcome, "replicas"), progress_sentence(progress, "replicas")
+    records = outcome_record(outcome, "replicas"), progress_record(progress, "replicas")
+    if copied:
+        assert said == ("done after 90 s, 5 GB moved", "2 of 4 tasks, 2.5 GB of 5 GB, 250 MB/s")
+    else:
+        assert said == ("done after 90 s", "2 of 4 tasks")
+    assert [r["bytes_moved"] for r in records] == ([5e9, 2.5e9] if copied else [None, None])

@@ -31,7 +31,7 @@ export async function show(body, app) {
           ["Tasks", `${count(p.tasks_ended)} of ${count(p.tasks)} ended, ${count(p.tasks_running)} running` +
             (p.tasks_failed ? `, ${count(p.tasks_failed)} failed` : "")],
           ["Waiting", p.tasks_waiting ? `${count(p.tasks_waiting)} for ${p.waits_for}` : null],
-          ["Copied", `${amount(p.bytes_moved, "B")} of ${amount(p.bytes, "B")}`],
+          ["Copied", p.bytes === null ? null : `${amount(p.bytes_moved, "B")} of ${amount(p.bytes, "B")}`],
           ["Rate", p.bytes_per_second === null ? null : amount(p.bytes_per_second, "B/s")],
           ["Remaining time", span(p.seconds_left)]]));
     }
