@@ -264,7 +264,7 @@ def _lacks(goal: Goal, snapshot: Snapshot) -> str | None:
 
     The rest of a sentence that begins with the goal's name; None if nothing is missing.
     """
-    resources = ", ".join(snapshot.resources)
+    resources = ", ".join(snapshot.resources) or "none"
     resource = getattr(goal, "resource", None)
     if resource is not None and resource not in snapshot.resources:
         return f": the snapshot has no resource {resource!r}; it has {resources}"

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     )
 
 VIEW = "What to show"
+# A figure that nobody measured.
+_UNKNOWN = "–"
 
 
 def load(
@@ -130,7 +132,7 @@ def load(
     ]
     if len(given) > 1:
         raise CommandError(f"{' and '.join(given)} given, at most one of them expected")
-    cluster, _ = read_cluster(
+    cluster, distrust = read_cluster(
         snapshot,
         bootstrap_server,
         capacity=capacity,
@@ -142,7 +144,7 @@ def load(
         snapshot_option=snapshot_option,
     )
     with working("adding up"):
-        found = ClusterLoad(cluster)
+        found = ClusterLoad(cluster, distrust)
         shown = (found.known(resource),) if resource is not None else found.columns
         order = sort or resource
     if order is not None:
@@ -293,9 +295,10 @@ def _headers(shown: tuple[str, ...]) -> list[str]:
 
 def _cells(figures: Mapping[str, Figure], shown: tuple[str, ...], amounts: bool) -> list[str]:
     if len(shown) == 1:
-        figure = figures[shown[0]]
+        if (figure := figures.get(shown[0])) is None:
+            return [_UNKNOWN, "", ""]
         return [quantity(shown[0], figure.amount), _share(figure.of_capacity), _times(figure)]
-    return [_cell(name, figures[name], amounts) for name in shown]
+    return [_cell(name, figures[name], amounts) if name in figures else _UNKNOWN for name in shown]
 
 
 def _cell(name: str, figure: Figure, amounts: bool) -> str:
@@ -308,7 +311,7 @@ def _cell(name: str, figure: Figure, amounts: bool) -> str:
 
 def _broker(row: BrokerLoad, shown: tuple[str, ...]) -> RenderableType:
     table = Rows("resource", "carries>", "capacity>", "of capacity>", "× fair share>")
-    for name in shown:
+    for name in (name for name in shown if name in row.figures):
         figure = row.figures[name]
         size = row.capacity.get(name)
         table.add(
@@ -347,7 +350,12 @@ def _topics(rows: list[TopicLoad], shown: tuple[str, ...], of: str) -> Rows:
             escape(row.topic),
             f"{row.partitions:,}",
             f"{row.replicas:,}",
-            *(f"{quantity(n, row.amounts[n])}  {percent(row.of_cluster[n])}" for n in sums),
+            *(
+                f"{quantity(n, row.amounts[n])}  {percent(row.of_cluster[n])}"
+                if n in row.amounts
+                else _UNKNOWN
+                for n in sums
+            ),
         )
     return table
 
@@ -363,7 +371,10 @@ def _partitions(rows: list[PartitionLoad], shown: tuple[str, ...], of: str) -> R
             escape(row.partition),
             "[red]none[/]" if row.leader is None else escape(str(row.leader)),
             escape(",".join(map(str, row.replicas))),
-            *(quantity(n, row.leader_amounts[n]) for n in sums),
+            *(
+                quantity(n, row.leader_amounts[n]) if n in row.leader_amounts else _UNKNOWN
+                for n in sums
+            ),
         )
     return table
 

@@ -19,6 +19,7 @@ from balancer.cli.terminal import (
     working,
 )
 from balancer.composition.client import client_properties
+from metrics_reporter.quantities import plural
 
 if TYPE_CHECKING:
     from cluster_model import Snapshot
@@ -126,7 +127,10 @@ def kafka(
 
     Example: `counterpoise snapshot kafka --bootstrap-server localhost:9092 -o cluster.json`
     """
+    import numpy as np
+
     from balancer.composition.source import KafkaSource
+    from balancer.inspection.load import ClusterLoad
 
     _check_suffix(output)
     check_outputs(
@@ -150,7 +154,13 @@ def kafka(
             partial_view,
             attributes,
         )
-        found, _ = source.measured()
+        found, distrust = source.measured()
+    estimated = int(np.count_nonzero(ClusterLoad(found, distrust).estimated))
+    if estimated:
+        warn(
+            f"{plural(estimated, 'partition')} without known loads: the file has estimates of "
+            "them, which a plan made from it takes for measured"
+        )
     _save(found, output)
 
 

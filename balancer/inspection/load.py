@@ -11,13 +11,18 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from balancer.problem.liveness import dead_brokers
+from balancer.problem.topics import named_partitions
 from cluster_model import InputError, Snapshot
 from cluster_model.columns import LOAD, Column
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Bools, BrokerState, Floats
+from cluster_model.trust import Distrust
 from cluster_model.units import COUNTS, column_unit
 from goals import Cluster
 from metrics_reporter.suggestions import one_of
+
+# Columns that Kafka itself tells, whether or not anybody measures the others.
+_TOLD = {"disk", *COUNTS}
 
 
 class _Row(BaseModel):
@@ -47,7 +52,10 @@ class DiskLoad(_Row):
 
 
 class BrokerLoad(_Row):
-    """A broker: figures by resource, with ``replica_count`` and ``leader_count``."""
+    """A broker: figures by resource, with ``replica_count`` and ``leader_count``.
+
+    Of a broker whose reports are not trusted, only those that Kafka itself tells.
+    """
 
     broker: int | str
     rack: str
@@ -60,7 +68,8 @@ class BrokerLoad(_Row):
 class ColumnLoad(_Row):
     """One resource or count of every broker, as lists side by side, by rack and id.
 
-    ``rack`` is a place in ``racks``; a broker that is not alive is in ``states`` by its id.
+    ``rack`` is a place in ``racks``; a broker that is not alive is in ``states`` by its id. What
+    nobody measured is None.
     """
 
     name: str
@@ -68,7 +77,7 @@ class ColumnLoad(_Row):
     racks: tuple[str, ...]
     broker: tuple[int | str, ...]
     rack: tuple[int, ...]
-    amount: tuple[float, ...]
+    amount: tuple[float | None, ...]
     of_capacity: tuple[float | None, ...]
     fair_shares: tuple[float | None, ...]
     states: dict[str, str]
@@ -84,7 +93,7 @@ class RackLoad(_Row):
 
 
 class TopicLoad(_Row):
-    """A topic: what all its replicas carry, and the broker that carries most of it."""
+    """A topic: what all its replicas carry; absent where no partition of it is measured."""
 
     topic: str
     partitions: int
@@ -94,7 +103,7 @@ class TopicLoad(_Row):
 
 
 class PartitionLoad(_Row):
-    """A partition: where it is, and what its leader and one follower carry."""
+    """A partition: where it is, and what its leader and one follower carry, if it is measured."""
 
     partition: str
     leader: int | str | None
@@ -147,6 +156,9 @@ class ClusterLoad:
     ----------
     snapshot
         The cluster.
+    distrust
+        Brokers whose reports are not trusted, and partitions whose loads are unknown: those of
+        the snapshot are estimates, which only sums over several of them include.
 
     Examples
     --------
@@ -156,8 +168,9 @@ class ClusterLoad:
     [5, 6]
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, distrust: Distrust | None = None) -> None:
         self.snapshot = snapshot
+        self._distrust = distrust or Distrust()
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -231,7 +244,10 @@ class ClusterLoad:
         s, name = self.snapshot, self.known(name)
         m = self._measured[name]
         order = np.lexsort((np.arange(s.n_brokers), s.broker_rack)).tolist()
-        figures = [_figure(m.amount, m.capacity, m.share, b) for b in order]
+        figures = [
+            _figure(m.amount, m.capacity, m.share, b) if self._tells(name, b) else None
+            for b in order
+        ]
         states = {str(s.broker_ids[b].item()): state_name(s, b) for b in order}
         return ColumnLoad(
             name=name,
@@ -239,9 +255,9 @@ class ClusterLoad:
             racks=s.racks,
             broker=tuple(s.broker_ids[order].tolist()),
             rack=tuple(s.broker_rack[order].tolist()),
-            amount=tuple(f.amount for f in figures),
-            of_capacity=tuple(f.of_capacity for f in figures),
-            fair_shares=tuple(f.fair_shares for f in figures),
+            amount=tuple(None if f is None else f.amount for f in figures),
+            of_capacity=tuple(None if f is None else f.of_capacity for f in figures),
+            fair_shares=tuple(None if f is None else f.fair_shares for f in figures),
             states={broker: state for broker, state in states.items() if state != "alive"},
         )
 
@@ -329,6 +345,9 @@ class ClusterLoad:
             name: np.bincount(topic, self._replica_load(name)[here], n).astype(np.float64)
             for name in self.columns
         }
+        told = np.bincount(s.partition_topic, ~self.estimated, n) > 0
+        for name in sums.keys() - _TOLD:
+            sums[name][~told] = -np.inf
         held = np.bincount(topic, minlength=n)
         size = np.bincount(s.partition_topic, minlength=n)
         order = np.argsort(-sums[sort], kind="stable")
@@ -339,10 +358,11 @@ class ClusterLoad:
                 topic=s.topics[t],
                 partitions=int(size[t]),
                 replicas=int(held[t]),
-                amounts={name: float(values[t]) for name, values in sums.items()},
+                amounts={name: float(v[t]) for name, v in sums.items() if v[t] >= 0},
                 of_cluster={
-                    name: float(values[t] / totals[name]) if totals[name] else 0.0
-                    for name, values in sums.items()
+                    name: float(v[t] / totals[name]) if totals[name] else 0.0
+                    for name, v in sums.items()
+                    if v[t] >= 0
                 },
             )
             for t in order[:limit].tolist()
@@ -370,12 +390,15 @@ class ClusterLoad:
             Only partitions of this topic.
         """
         s = self.snapshot
-        load = self._replica_load(self.known(sort or self.columns[0]))
+        by = self.known(sort or self.columns[0])
+        load = self._replica_load(by)
         here = np.ones(s.n_replicas, np.bool_)
         if broker is not None:
             here = s.replica_broker == self.broker_index(broker)
         of = s.replica_partition
-        total = np.bincount(of[here], load[here], s.n_partitions)
+        total = np.bincount(of[here], load[here], s.n_partitions).astype(np.float64)
+        if by not in _TOLD:
+            total[self.estimated] = -1.0
         wanted = np.bincount(of[here], minlength=s.n_partitions) > 0
         if broker is None:
             wanted[:] = True
@@ -405,6 +428,23 @@ class ClusterLoad:
         """The row of a broker; its id may be given as text."""
         ids = [str(id_) for id_ in self.snapshot.broker_ids.tolist()]
         return ids.index(one_of("broker", str(broker), ids, InputError))
+
+    @cached_property
+    def estimated(self) -> Bools:
+        """(P,) partitions whose measured loads nobody knows: the snapshot has estimates."""
+        s = self.snapshot
+        found = named_partitions(s, tuple(self._distrust.unknown))
+        led = s.replica_is_leader & self._untrusted[s.replica_broker]
+        found[s.replica_partition[led]] = True
+        return found
+
+    @cached_property
+    def _untrusted(self) -> Bools:
+        return np.isin(self.snapshot.broker_ids, list(self._distrust.brokers))
+
+    def _tells(self, column: str, broker: int) -> bool:
+        """Whether a figure of a broker is more than an estimate."""
+        return column in _TOLD or not self._untrusted[broker]
 
     @cached_property
     def _lives(self) -> Bools:
@@ -442,10 +482,10 @@ class ClusterLoad:
     def _rank(self, column: str) -> Floats:
         """(B,) what brokers are ordered by: the share of capacity if there is one."""
         m = self._measured[column]
-        if m.capacity is None or not (m.capacity > 0).all():
-            return m.amount
-        found: Floats = m.amount / m.capacity
-        return found
+        found = m.amount
+        if m.capacity is not None and (m.capacity > 0).all():
+            found = m.amount / m.capacity
+        return found if column in _TOLD else np.where(self._untrusted, -np.inf, found)
 
     def _broker(self, b: int) -> BrokerLoad:
         s = self.snapshot
@@ -458,6 +498,7 @@ class ClusterLoad:
             figures={
                 name: _figure(m.amount, m.capacity, m.share, b)
                 for name, m in self._measured.items()
+                if self._tells(name, b)
             },
         )
 
@@ -466,12 +507,20 @@ class ClusterLoad:
         first, last = int(s.replica_offset[p]), int(s.replica_offset[p + 1])
         holders = s.broker_ids[s.replica_broker[first:last]].tolist()
         leader = int(s.leader[p])
+        amounts = [
+            {
+                name: float(load[p, i])
+                for i, name in enumerate(s.resources)
+                if name in _TOLD or not self.estimated[p]
+            }
+            for load in (s.leader_load, s.follower_load)
+        ]
         return PartitionLoad(
             partition=f"{s.topics[s.partition_topic[p]]}-{s.partition_number[p]}",
             leader=holders[leader] if leader >= 0 else None,
             replicas=tuple(holders),
-            leader_amounts=dict(zip(s.resources, s.leader_load[p].tolist(), strict=True)),
-            follower_amounts=dict(zip(s.resources, s.follower_load[p].tolist(), strict=True)),
+            leader_amounts=amounts[0],
+            follower_amounts=amounts[1],
         )
 
 

@@ -47,7 +47,7 @@ from balancer.server.models import (
 )
 from balancer.server.patterns import partitions_of_topics
 from cluster_model.snapshot import BrokerState, Snapshot
-from cluster_model.trust import partition_names
+from cluster_model.trust import Distrust
 from goals import Goal, applicable
 from metrics_reporter.documents import shown
 from metrics_reporter.quantities import plural
@@ -99,7 +99,7 @@ class Service:
         self._lock = threading.Lock()
         # Who holds the controller: names by client.
         self._holders: dict[str, str] = {}
-        self._load: ClusterLoad | None = None
+        self._load: tuple[View, ClusterLoad] | None = None
         self._goals: tuple[View, Sequence[GoalState]] | None = None
         self._brokers: OrderedDict[tuple[ClusterLoad, str | None, int], bytes] = OrderedDict()
         self._plans: OrderedDict[str, Plan] = OrderedDict()
@@ -136,13 +136,13 @@ class Service:
 
     def load(self) -> ClusterLoad:
         """What is where, by the last look."""
-        snapshot = self.view().snapshot
+        view = self.view()
         with self._lock:
-            if self._load is None or self._load.snapshot is not snapshot:
-                self._load = ClusterLoad(snapshot)
+            if self._load is None or self._load[0] is not view:
+                self._load = view, ClusterLoad(view.snapshot, view.distrust)
                 # They hold the snapshot before.
                 self._brokers.clear()
-            return self._load
+            return self._load[1]
 
     def brokers(self, sort: str | None, limit: int) -> bytes:
         """Brokers by the last look, as JSON: made once for a look, since all clients ask for it."""
@@ -156,13 +156,6 @@ class Service:
                 while len(self._brokers) > _ANSWERS:
                     self._brokers.popitem(last=False)
         return found
-
-    def estimated(self) -> frozenset[str]:
-        """Names of the partitions whose measured loads are unknown, and only estimated."""
-        view = self.view()
-        s, untrusted = view.snapshot, list(view.distrust.brokers)
-        led = s.replica_is_leader & np.isin(s.broker_ids, untrusted)[s.replica_broker]
-        return view.distrust.unknown | partition_names(s, s.replica_partition[led])
 
     def goals(self) -> Sequence[GoalState]:
         """How each goal stands, by the last look."""
@@ -254,8 +247,8 @@ class Service:
                 "goals": [g.model_dump(mode="json") for g in plan.goal_results],
                 "unmet": [u.model_dump(mode="json") for u in plan.unmet],
                 "columns": {k: c.model_dump(mode="json") for k, c in plan.columns.items()},
-                "before": _brokers(ClusterLoad(changed)) if request.brokers else [],
-                "after": _brokers(ClusterLoad(plan.final_snapshot())) if request.brokers else [],
+                "before": _brokers(changed, view.distrust) if request.brokers else [],
+                "after": _brokers(plan.final_snapshot(), view.distrust) if request.brokers else [],
             }
 
         self._check(request)
@@ -687,5 +680,5 @@ def supposed(
     return changed, operation, ", ".join(said) or "as it is"
 
 
-def _brokers(load: ClusterLoad) -> list[dict[str, Any]]:
-    return [b.model_dump(mode="json") for b in load.brokers()]
+def _brokers(snapshot: Snapshot, distrust: Distrust) -> list[dict[str, Any]]:
+    return [b.model_dump(mode="json") for b in ClusterLoad(snapshot, distrust).brokers()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import replace
 from typing import Any
@@ -57,6 +58,18 @@ def test_a_broker_that_contradicts_is_warned_of_and_what_it_holds_stays(world: W
     assert actions
     frozen = frozen_partitions(world.snapshot, [LIAR])
     assert frozen.isdisjoint(f"{a['topic']}-{a['partition']}" for a in actions)
+
+
+def test_loads_that_are_estimates_are_not_shown(world: World) -> None:
+    shown = json.loads(invoke(["load", *LIVE, "--json"]).stdout)["brokers"]
+    assert [b["broker"] for b in shown if "network_in" not in b["figures"]] == [LIAR]
+    rows = json.loads(invoke(["load", *LIVE, "--partitions", "--json"]).stdout)["partitions"]
+    led = {row["partition"] for row in rows if row["leader"] == LIAR}
+    assert {row["partition"] for row in rows if "cpu" not in row["leader_amounts"]} == led
+    written = invoke(["snapshot", "kafka", *LIVE, "-o", "-"])
+    assert f"warning: {len(led)} partitions without known loads: the file has" in written.stderr
+    table = invoke(["load", *LIVE, "--sort", "cpu"]).stdout
+    assert re.search(rf"(?m)^ *{LIAR} .*–.*–.*–", table), table
 
 
 @pytest.mark.parametrize("words", [["propose"], ["load"], ["snapshot", "kafka", "-o", "-"]])

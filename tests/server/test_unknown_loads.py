@@ -21,6 +21,7 @@ from balancer import Balancer
 from balancer.approval.approvals import REQUEST
 from balancer.controller.finding import View
 from balancer.controller.proposals import why_waits
+from balancer.inspection.load import ClusterLoad
 from balancer.problem.operations import OPERATIONS
 from balancer.server.cruise_control.loads import broker_stats
 from balancer.server.cruise_control.router import ENDPOINTS
@@ -273,6 +274,28 @@ def test_partitions_whose_loads_are_estimates_show_none(tmp_path: Path) -> None:
             assert "disk" in row["follower_amounts"]
         records = client.get(f"{BASE}/partition_load?json=true").json()["records"]
         assert {f"{r['topic']}-{r['partition']}" for r in records} == known
+
+
+def test_what_an_untrusted_broker_carries_is_no_figure(tmp_path: Path) -> None:
+    snapshot = synthetic_snapshot(brokers=6, partitions=60, racks=3)
+    fullest = ClusterLoad(snapshot).totals().figures["cpu"].fullest_broker
+    assert isinstance(fullest, int)
+    silent = Doubt(fullest, "missing", "it does not report")
+    with served(tmp_path, snapshot=snapshot, run=False) as found, found.client() as client:
+        found.model.distrust = lambda: Distrust((silent,))  # type: ignore[method-assign]
+        found.controller.step()
+        column = client.get("/api/v1/cluster/columns/cpu").json()
+        unknown = [b for b, v in zip(column["broker"], column["amount"], strict=True) if v is None]
+        sizes = client.get("/api/v1/cluster/columns/disk").json()["amount"]
+        assert (unknown, None in sizes) == ([fullest], False)
+        rows = client.get("/api/v1/cluster/brokers?sort=cpu").json()
+        assert [r["broker"] for r in rows if "cpu" not in r["figures"]] == [fullest]
+        assert rows[-1]["broker"] == fullest
+        assert client.get("/api/v1/cluster").json()["figures"]["cpu"]["fullest_broker"] != fullest
+        metrics = client.get("/metrics").text
+        assert not re.search(rf'broker_load\w*{{broker="{fullest}",.*resource="cpu"', metrics)
+        load = client.get(f"{BASE}/load?json=true").json()["brokers"]
+        assert [b["Broker"] for b in load if not FIGURES.search(json.dumps(b))] == [fullest]
 
 
 @pytest.mark.parametrize("old", [False, True])

@@ -120,11 +120,9 @@ def partitions(
     topic: str | None = None,
 ) -> list[PartitionLoad]:
     """The partitions that carry most; loads that nobody knows are left out."""
-    found = service.load().partitions(
+    return service.load().partitions(
         sort=sort, limit=limit, broker=_id(service, broker), topic=topic
     )
-    estimated = service.estimated()
-    return [_without_estimates(row) if row.partition in estimated else row for row in found]
 
 
 @router.get("/goals")
@@ -188,12 +186,3 @@ def _id(service: TheService, broker: str | None) -> int | str | None:
         return None
     ids: dict[str, int | str] = {str(b): b for b in service.load().snapshot.broker_ids.tolist()}
     return ids.get(broker, broker)
-
-
-def _without_estimates(row: PartitionLoad) -> PartitionLoad:
-    """A partition with the loads that Kafka itself measures."""
-    leader, follower = (
-        {name: amount for name, amount in amounts.items() if name == "disk"}
-        for amounts in (row.leader_amounts, row.follower_amounts)
-    )
-    return row.model_copy(update={"leader_amounts": leader, "follower_amounts": follower})

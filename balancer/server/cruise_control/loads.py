@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from balancer.inspection.load import state_name
-from balancer.problem.topics import named_partitions
 from balancer.server.cruise_control.answers import Answer, LongAnswer, table, table_line
 from balancer.server.errors import RequestError
 from balancer.server.patterns import partitions_of_topics
-from cluster_model.snapshot import Floats, Ints, Snapshot
+from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
 
 MB = 1024.0**2
 KB = 1024.0
@@ -23,6 +22,7 @@ RESOURCES = {"cpu": "cpu", "nw_in": "network_in", "nw_out": "network_out", "disk
 _PART = 2000
 _COUNTS = ("Leaders", "Replicas")
 _CAPACITIES = ("DiskCapacityMB", "NetworkInCapacity", "NetworkOutCapacity", "NumCore")
+_RATES = {"CpuPct", "LeaderNwInRate", "FollowerNwInRate", "NwOutRate", "PnwOutRate"}
 _COLUMNS = {
     "DISK(MB)": "DiskMB",
     "DISK(%)": "DiskPct",
@@ -36,19 +36,29 @@ _COLUMNS = {
 }
 
 
-def broker_stats(s: Snapshot, *, disks: bool = False, capacity_only: bool = False) -> Answer:
+def broker_stats(
+    s: Snapshot,
+    *,
+    untrusted: Collection[int] = (),
+    disks: bool = False,
+    capacity_only: bool = False,
+) -> Answer:
     """Loads and capacities of hosts and brokers; what the snapshot does not state is left out.
 
     Parameters
     ----------
     s
         The cluster.
+    untrusted
+        Ids of brokers whose reports are not trusted: their rates and cpu are left out.
     disks
         Whether to state each disk.
     capacity_only
         Whether to leave the loads out.
     """
     columns = _columns(s)
+    for name in _RATES & columns.keys():
+        columns[name][np.isin(s.broker_ids, list(untrusted))] = np.nan
     if capacity_only:
         columns = {k: v for k, v in columns.items() if k in _CAPACITIES}
     of_disks = _disks(s) if disks else []
@@ -92,7 +102,7 @@ def partition_load(
     topic: str | None,
     partition: str | None,
     brokers: tuple[int | str, ...],
-    estimated: frozenset[str] = frozenset(),
+    estimated: Bools,
 ) -> LongAnswer:
     """Partitions by what their leaders carry, the most first.
 
@@ -111,7 +121,7 @@ def partition_load(
     brokers
         Only partitions with a replica on one of these; empty for all.
     estimated
-        Names of partitions to leave out, because nobody knows their loads.
+        (P,) partitions to leave out, because nobody knows their loads.
     """
     name = RESOURCES.get(resource.lower())
     if name is None or name not in s.resources:
@@ -128,7 +138,7 @@ def partition_load(
     if brokers:
         here = np.isin(s.replica_broker, s.broker_index(brokers))
         chosen &= np.bincount(s.replica_partition[here], minlength=s.n_partitions) > 0
-    chosen &= ~named_partitions(s, tuple(estimated))
+    chosen &= ~estimated
     rows = np.flatnonzero(chosen)
     order = np.argsort(-s.leader_load[rows, s.resource(name)], kind="stable")
     chosen_rows = rows[order][:entries]

@@ -241,6 +241,7 @@ def _load(call: Call) -> Answer:
             raise RequestError(f"{name}: {_PAST}")
     return broker_stats(
         _measured(call),
+        untrusted=call.service.view().distrust.brokers,
         disks=given.flag("populate_disk_info"),
         capacity_only=given.flag("capacity_only"),
     )
@@ -259,7 +260,7 @@ def _partition_load(call: Call) -> LongAnswer:
         topic=given.text("topic"),
         partition=given.text("partition"),
         brokers=given.brokers("brokerid", {str(b): b for b in snapshot.broker_ids.tolist()}),
-        estimated=call.service.estimated(),
+        estimated=call.service.load().estimated,
     )
 
 

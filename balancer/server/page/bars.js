@@ -15,7 +15,7 @@ const stateOf = (column, i) => {
 function words(column, i) {
   const state = stateOf(column, i);
   return [`broker ${column.broker[i]}, ${column.racks[column.rack[i]]}`, state,
-    amount(column.amount[i], column.unit),
+    column.amount[i] === null ? "not known" : amount(column.amount[i], column.unit),
     column.of_capacity[i] === null ? null : `${share(column.of_capacity[i])} of capacity`,
     column.fair_shares[i] === null ? null : times(column.fair_shares[i])].filter(Boolean).join(", ");
 }
@@ -64,6 +64,7 @@ export function bars(container) {
       link.title = said;
       link.setAttribute("aria-label", said);
       link.classList.toggle("gone", stateOf(column, i) !== null);
+      link.classList.toggle("unknown", column.amount[i] === null);
       link.classList.toggle("full", (column.of_capacity[i] ?? 0) > 1);
       link.firstChild.firstChild.style.height = `${(100 * values[i]) / top}%`;
     });
