@@ -100,7 +100,8 @@ def measure(size: str, format: Format, seed: int) -> list[tuple[str, float, str]
             messages += len(batch)
     lost = messages - sum(model.counters[what] for what in ("added", "split", "unknown"))
     began = time.thread_time()
-    found = model.snapshot().leader_load[:, 1]
+    measured = model.snapshot()
+    found = measured.leader_load[:, measured.resource("network_in")]
     seconds = time.thread_time() - began
     total = cluster.leader_load[:, 1].sum()
     if lost or abs(found.sum() - total) > 1e-6 * total:

@@ -99,6 +99,13 @@ class Observation:
     distrust: Distrust = field(default_factory=Distrust)
     further: Mapping[str, LoadWindows] = field(default_factory=dict)
 
+    def left_out(self, resources: Iterable[str]) -> str:
+        """A sentence on those of the resources that the snapshot lacks; empty if it has all."""
+        lacking = ", ".join(r for r in resources if r not in self.snapshot.resources)
+        return f"{lacking}: left out, because at least half of the brokers send none" * bool(
+            lacking
+        )
+
 
 class ClusterModel:
     """Metadata and metrics of a cluster over the last few windows.
@@ -333,6 +340,8 @@ class ClusterModel:
         the broker's, attributed to its replicas by :func:`attribute_cpu`. A further resource
         is what the leader reports, and a follower has its share of that.
 
+        Cpu is left out where at least half of the brokers send none: not every source has it.
+
         A load that is unknown or not trusted is never taken as 0. It has its last trusted
         value; else, for sizes, that of other replicas or of log directories; else
         the mean of its topic, or of all partitions. :attr:`Observation.distrust` lists it.
@@ -420,6 +429,7 @@ class ClusterModel:
         unknown[base.replica_partition[verdict.wrong_sizes]] = True
         distrust = Distrust(verdict.doubts, partition_names(base, np.flatnonzero(unknown)))
         by_name = {n: state.further.of(slice(i, i + 1)) for i, n in enumerate(self._shares)}
+        measured = measured.with_resources({*base.resources} - _unmeasured(state))
         return Observation(measured, done, state.rates, state.brokers, distrust, by_name)
 
     def _further(
@@ -744,6 +754,13 @@ def _covered(done: Completeness) -> str:
     lacking = rates < len(done.partitions)
     remedy = "; `counterpoise report-metrics --once` names what exporters lack"
     return found + (remedy if lacking else "")
+
+
+def _unmeasured(state: ModelState) -> set[str]:
+    """Resources whose loads nobody knows: cpu, where at least half of the brokers send none."""
+    living = state.base.broker_state != BrokerState.DEAD
+    silent = living & np.isnan(state.cpu.mean[:, 0])
+    return {CPU} if silent.any() and 2 * silent.sum() >= living.sum() else set()
 
 
 def _no_reads(base: Snapshot) -> LoadWindows:

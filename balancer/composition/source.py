@@ -211,6 +211,8 @@ class KafkaSource:
                 raise
             self.notice(f"{error}; only the sizes of replicas are used")
             return found.with_resources(_SIZES), Distrust()
+        if lacking := seen.left_out(found.resources):
+            self.notice(lacking)
         for doubt in distrust.doubts:
             self.notice(f"{doubt.sentence}; its metrics are ignored")
         return seen.snapshot, distrust

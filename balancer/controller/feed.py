@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
 
@@ -13,6 +14,8 @@ from cluster_model.snapshot import Floats, Snapshot
 from cluster_model.trust import Distrust
 from cluster_model.windows import Extrapolation
 from metrics_reporter import BROKER_METRICS
+
+log = logging.getLogger("counterpoise.controller")
 
 
 class FeedError(InputError):
@@ -70,6 +73,7 @@ class MeasuredCluster:
         self._seen: Observation | None = None
         self._reported_ms = -1
         self._outdated = False
+        self._lacking = ""
 
     def snapshot(self) -> Snapshot:
         """The cluster with the loads of the complete windows.
@@ -98,6 +102,10 @@ class MeasuredCluster:
         except InputError as error:
             trouble = "; ".join(self._problems())
             raise FeedError(f"{error} ({trouble})" if trouble else str(error)) from None
+        lacking = self._seen.left_out(self._model.metadata.resources)
+        if lacking and lacking != self._lacking:
+            log.warning("%s", lacking)
+        self._lacking = lacking
         return self._seen.snapshot
 
     def placement(self) -> Snapshot:

@@ -265,9 +265,12 @@ def why_waits(view: View, plan: PlanDocument) -> str | None:
         needed = True
     if not needed:
         return None
+    lacking = {*plan.columns} - _COUNTS - {*view.snapshot.resources}
+    if lacking:
+        which = "" if view.incomplete is not None else f" of {', '.join(sorted(lacking))}"
+        return f"loads{which} are not known"
     if view.incomplete is not None:
-        known = {*plan.columns} - _COUNTS <= {*view.snapshot.resources}
-        return None if known else "loads are not known"
+        return None
     silent = view.distrust.brokers
     stay = view.distrust.unknown | frozen_partitions(view.snapshot, silent)
     # it may give a broker something that it names

@@ -48,7 +48,7 @@ from balancer.server.models import (
 from balancer.server.patterns import partitions_of_topics
 from cluster_model.snapshot import BrokerState, Snapshot
 from cluster_model.trust import Distrust
-from goals import Goal, applicable
+from goals import Goal, inapplicable
 from metrics_reporter.documents import shown
 from metrics_reporter.quantities import plural
 
@@ -531,7 +531,7 @@ class Service:
         Raises
         ------
         RequestError
-            If a goal does not exist.
+            If a goal does not exist, or one that is asked for by name cannot be judged.
         UnknownLoadsError
             If the operation, or a goal that is asked for by name, needs loads that are not known.
         """
@@ -554,13 +554,14 @@ class Service:
                     f"only: goal {shown(unknown[0])} found, one of {', '.join(known)} expected"
                 )
             balancer.goals = [known[name] for name in request.only]
+        named = goals is not None or request.only is not None
+        lacking = inapplicable(balancer.goals, view.snapshot)
         if view.incomplete is not None:
-            named = goals is not None or request.only is not None
-            judged = applicable(balancer.goals, view.snapshot, strict=False)
-            needed = named or type_of(request.operation).needs_loads
-            if needed and len(judged) < len(balancer.goals):
+            if lacking and (named or type_of(request.operation).needs_loads):
                 raise UnknownLoadsError(view.incomplete)
             balancer.strict = False
+        elif request.only is not None and lacking:
+            raise RequestError(f"{next(iter(lacking.values()))}; leave it out")
         return balancer
 
     def _keep(self, plan: Plan, request: PlanRequest, by: Actor) -> KeptProposal:

@@ -86,7 +86,8 @@ def test_a_model_follows_topic_and_metadata(bootstrap: str) -> None:
 
         produce(bootstrap, rates(START, "b"), rates(START + 1000, "b"))
         wait_for(lambda: model.counters["added"] == 3)
-        assert model.snapshot().leader_load[:, 1].tolist() == [5.0]
+        found = model.snapshot()
+        assert found.leader_load[:, found.resource("network_in")].tolist() == [5.0]
         with pytest.raises(FollowError, match="already started"):
             follower.start()
     follower.stop()

@@ -152,8 +152,23 @@ def test_a_follower_tells_its_own_size_and_the_newest_counts() -> None:
         Record(1500, 1, {"bytes_in": 1.0, "bytes_out": 1.0, "size": 101.0}, "a", 0),
     ]
     got = model_of(records).snapshot()
-    assert got.leader_load[:, DISK].tolist() == [101.0, 200.0, 400.0]
-    assert got.follower_load[:, DISK].tolist() == [60.0, 200.0, 400.0]
+    disk = got.resource("disk")
+    assert got.leader_load[:, disk].tolist() == [101.0, 200.0, 400.0]
+    assert got.follower_load[:, disk].tolist() == [60.0, 200.0, 400.0]
+
+
+@pytest.mark.parametrize("silent", [1, 2, 3])
+def test_cpu_that_half_of_the_brokers_do_not_send_is_left_out(silent: int) -> None:
+    records = [
+        r._replace(metrics={"cpu_of_others": 1.0})
+        if r.scope == "broker" and r.broker <= silent
+        else r
+        for r in rates(0) + rates(1000)
+    ]
+    seen = model_of(records).observe()
+    known = ("cpu",) if silent == 1 else ()
+    assert seen.snapshot.resources == (*known, "network_in", "network_out", "disk")
+    assert len(seen.distrust.doubts) == (1 if silent == 1 else 0)
 
 
 def test_records_that_do_not_fit_are_counted() -> None:

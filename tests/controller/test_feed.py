@@ -135,3 +135,16 @@ def test_without_metrics_nothing_is_stale_or_noisy() -> None:
 def test_too_few_values_have_no_noise(shape: tuple[int, int]) -> None:
     with np.errstate(all="raise"):
         assert standard_error(np.ones(shape)) == 0
+
+
+def test_cpu_that_most_brokers_do_not_send_is_left_out_and_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fed = Fed()
+    fed.reports = iter(
+        [record for record in report if record.scope != "broker"] for report in fed.reports
+    )
+    fed.minutes(16)
+    assert fed.view.snapshot().resources == ("network_in", "network_out", "disk")
+    fed.view.snapshot()
+    assert caplog.messages == ["cpu: left out, because at least half of the brokers send none"]

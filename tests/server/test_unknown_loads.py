@@ -204,21 +204,26 @@ def test_racks_are_put_right_and_a_broker_is_emptied(tmp_path: Path) -> None:
         assert not (found.model.cluster.replica_broker == 0).any()
 
 
-@pytest.mark.parametrize("partly", [False, True])
+@pytest.mark.parametrize("unknown", ["all", "broker", "cpu"])
 def test_an_approved_rebalance_waits_until_loads_are_known_again(
-    tmp_path: Path, partly: bool
+    tmp_path: Path, unknown: str
 ) -> None:
     with served(tmp_path, run=False) as found, found.client() as client:
-        path = _approved(client, {})
-        doubts = (Doubt(1, "missing", "broker 1 does not report"),) if partly else ()
+        path, whole = _approved(client, {}), found.model.cluster
+        doubts = (Doubt(1, "missing", "broker 1 does not report"),) if unknown == "broker" else ()
         found.model.distrust = lambda: Distrust(doubts)  # type: ignore[method-assign]
-        found.model.measured = partly
+        found.model.measured = unknown != "all"
+        if unknown == "cpu":
+            found.model.cluster = whole.with_resources({*whole.resources} - {"cpu"})
         decision = found.controller.step()
         assert found.controller.work is None
         assert "1 approved proposal waits: " in decision.reason
         state = client.get(path).json()["state"]
         assert (state, found.executor.executed) == ("approved", [])
-        found.model.measured, doubts = True, ()
+        if unknown == "cpu":
+            answer = client.post("/api/v1/proposals", json={"only": ["ResourceCapacity[cpu]"]})
+            assert (answer.status_code, "has no resource 'cpu'" in answer.text) == (400, True)
+        found.model.measured, found.model.cluster, doubts = True, whole, ()
         found.controller.step()
         wait_for(lambda: len(found.executor.executed) == 1)
 
@@ -341,5 +346,6 @@ def test_an_approved_plan_of_an_operation_that_is_gone_waits_and_stops_no_round(
     plan = Balancer("default", strategy=QUICK).propose(snapshot).document()
     gone = plan.model_copy(update={"operation": {**plan.operation, "kind": "gone"}})
     for why in (None, "metrics of 0.0% of partitions found"):
-        view = View(snapshot=snapshot.with_resources(("disk",)), now=0.0, incomplete=why)
+        known = snapshot.resources if why is None else ("disk",)
+        view = View(snapshot=snapshot.with_resources(known), now=0.0, incomplete=why)
         assert (why_waits(view, gone) is None) == (why is None)
