@@ -245,7 +245,8 @@ def watch_cluster(
 
         def counters() -> dict[str, float]:
             records = follower.model.counters.items()
-            over = {"brokers_over_local_time_limits": float(slow.brokers)}
+            found = slow.brokers
+            over = {} if found is None else {"brokers_over_local_time_limits": float(found)}
             return {**{f"records_{k}": float(v) for k, v in records}, **over}
 
         yield WatchedCluster(model, slow, counters, follower.model)

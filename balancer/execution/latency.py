@@ -106,9 +106,10 @@ class LocalTimes:
         return 0 < over >= min(self.limits.slow_brokers, measured)
 
     @property
-    def brokers(self) -> int:
-        """How many brokers are over a limit."""
-        return self._counts()[1]
+    def brokers(self) -> int | None:
+        """How many brokers are over a limit; None if none is measured."""
+        measured, over = self._counts()
+        return over if measured else None
 
     def _counts(self) -> tuple[int, int]:
         windows, length = self._model.broker_windows(), self._model.window_ms

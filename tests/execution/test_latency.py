@@ -50,7 +50,7 @@ def test_nothing_is_slow_before_anything_is_measured() -> None:
     measured = Measured()
     assert not measured.slow()
     measured.window({}, {}, {}, {})
-    assert (measured.slow(), measured.slow.brokers) == (False, 0)
+    assert (measured.slow(), measured.slow.brokers) == (False, None)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_window_after_which_nothing_came_is_not_believed_for_long() -> None:
     measured.now += 2 * WINDOW
     assert measured.slow()
     measured.now += 1
-    assert (measured.slow(), measured.slow.brokers) == (False, 0)
+    assert (measured.slow(), measured.slow.brokers) == (False, None)
 
 
 def test_how_many_windows_it_is_believed_for_is_a_limit() -> None:
