@@ -105,7 +105,7 @@ class GoalViolationDetector:
         if known:
             met = [scorer.met(i) for i in range(len(goals))]
             self.balancedness = balancedness([g.hard for g in goals], met)
-            self.evenness = evenness(cluster)
+            self.evenness = evenness(cluster, view.distrust.brokers)
         self.broken = _broken(goals, scorer)
         short = shortfalls(goals, scorer)
         for v, goal in ((v, g) for v in short for g in goals if g.name == v["goal"]):

@@ -297,6 +297,8 @@ def test_what_an_untrusted_broker_carries_is_no_figure(tmp_path: Path) -> None:
         assert [r["broker"] for r in rows if "cpu" not in r["figures"]] == [fullest]
         assert rows[-1]["broker"] == fullest
         assert client.get("/api/v1/cluster").json()["figures"]["cpu"]["fullest_broker"] != fullest
+        even = client.get("/api/v1/state").json()["evenness"]
+        assert (even["unknown"], even["worst"]["broker"] != fullest) == ([fullest], True)
         metrics = client.get("/metrics").text
         assert not re.search(rf'broker_load\w*{{broker="{fullest}",.*resource="cpu"', metrics)
         load = client.get(f"{BASE}/load?json=true").json()["brokers"]
