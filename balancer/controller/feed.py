@@ -73,7 +73,8 @@ class MeasuredCluster:
         self._seen: Observation | None = None
         self._reported_ms = -1
         self._outdated = False
-        self._lacking = ""
+        # What was said of the last usable loads.
+        self._noted = set[str]()
 
     def snapshot(self) -> Snapshot:
         """The cluster with the loads of the complete windows.
@@ -102,10 +103,10 @@ class MeasuredCluster:
         except InputError as error:
             trouble = "; ".join(self._problems())
             raise FeedError(f"{error} ({trouble})" if trouble else str(error)) from None
-        lacking = self._seen.left_out(self._model.metadata.resources)
-        if lacking and lacking != self._lacking:
-            log.warning("%s", lacking)
-        self._lacking = lacking
+        notes = {self._seen.left_out(self._model.metadata.resources), *self._problems()} - {""}
+        for note in sorted(notes - self._noted):
+            log.warning("%s", note)
+        self._noted = notes
         return self._seen.snapshot
 
     def placement(self) -> Snapshot:

@@ -246,6 +246,7 @@ class Service:
                 "verdict": plan_sentence(plan) + _remarks(plan, request.operation, view),
                 "goals": [g.model_dump(mode="json") for g in plan.goal_results],
                 "unmet": [u.model_dump(mode="json") for u in plan.unmet],
+                "goals_left_out": plan.goals_left_out,
                 "columns": {k: c.model_dump(mode="json") for k, c in plan.columns.items()},
                 "before": _brokers(changed, view.distrust) if request.brokers else [],
                 "after": _brokers(plan.final_snapshot(), view.distrust) if request.brokers else [],

@@ -137,14 +137,20 @@ def test_too_few_values_have_no_noise(shape: tuple[int, int]) -> None:
         assert standard_error(np.ones(shape)) == 0
 
 
-def test_cpu_that_most_brokers_do_not_send_is_left_out_and_said(
+def test_cpu_that_most_brokers_do_not_send_is_left_out_and_said_once_like_other_problems(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    fed = Fed()
+    problems = list[str]()
+    fed = Fed(problems=lambda: problems)
     fed.reports = iter(
         [record for record in report if record.scope != "broker"] for report in fed.reports
     )
     fed.minutes(16)
     assert fed.view.snapshot().resources == ("network_in", "network_out", "disk")
-    fed.view.snapshot()
-    assert caplog.messages == ["cpu: left out, because at least half of the brokers send none"]
+    problems.append("metrics not read: not authorized")
+    for _ in range(2):
+        fed.view.snapshot()
+    assert caplog.messages == [
+        "cpu: left out, because at least half of the brokers send none",
+        "metrics not read: not authorized",
+    ]

@@ -21,11 +21,12 @@ from page_cases import (
     until_ready,
     wait_for_text,
 )
-from server_cases import Served, after, served
+from server_cases import Served, after, planned, served
 
 from balancer.server.access import hash_password
 from balancer.server.page.files import page_files
 from cluster_model import synthetic_snapshot
+from cluster_model.trust import Distrust, Doubt
 
 pytestmark = pytest.mark.browser
 VIEWS = ("/now", "/broker/2", "/proposals", "/execution", "/decisions", "/what-if", "/why-not")
@@ -397,3 +398,24 @@ def test_the_page_says_that_loads_are_not_known_and_shows_them_once_they_are(
         browser.wait(f"{resources}.includes('cpu')")
         assert "Loads are not known" not in main_text(browser)
     assert browser.problems() == []
+
+
+def test_a_figure_that_nobody_knows_is_not_drawn_as_zero(browser: Tab, tmp_path: Path) -> None:
+    snapshot = synthetic_snapshot(brokers=6, partitions=60, racks=3, disks_per_broker=2)
+    silent = Distrust((Doubt(1, "missing", "broker 1 does not report"),))
+    emptied = {"operation": {"kind": "remove_brokers", "brokers": [2]}}
+    with served(tmp_path, snapshot=snapshot, run=False) as found, found.client() as client:
+        found.model.distrust = lambda: silent  # type: ignore[method-assign]
+        found.controller.step()
+        browser.open(f"{found.server.url}/")
+        fill_in(browser, "Resource", "cpu")
+        browser.wait("document.querySelector('.bar.unknown')?.title.includes('not known')")
+        found.model.cluster = snapshot.with_resources(())
+        found.controller.step()
+        kept = planned(client, "/api/v1/proposals", emptied)["proposal"]
+        browser.open(f"{found.server.url}/#/proposals/{kept}")
+        wait_for_text(browser, "How long it takes is not known, because sizes are not.")
+        lists = "[...document.querySelectorAll('details')].map(d => d.textContent)"
+        assert "no resource 'cpu'" in str(browser.run(f"{lists}.find(t => t.includes('left out'))"))
+        browser.show("/broker/3")
+        assert "/data/0\talive\t–\t–\t" in main_text(browser)

@@ -3,6 +3,7 @@
 import { bars, UNITS } from "./bars.js";
 import { get, part } from "./api.js";
 import { badge, field, fill, h, latest, section, select, table } from "./dom.js";
+import { leftOut } from "./tables.js";
 import { ago, amount, count, plural, share, times } from "./words.js";
 
 export const place = "now";
@@ -50,17 +51,18 @@ function cluster(totals, state) {
   ];
 }
 
-function unmet(goals, unknown, open) {
+function unmet(goals, open) {
   const judged = goals.filter((g) => g.left_out === null);
+  const others = goals.filter((g) => g.left_out !== null).map((g) => g.left_out);
   const found = judged.filter((g) => !g.met);
   const hard = found.filter((g) => g.hard).length;
   const rows = found.map((g) => [
     g.goal, g.hard ? "hard" : `tier\u00a0${g.tier}`, `${count(g.unmet_cells)} of ${count(g.cells)}`,
     share(g.worst), g.where ?? ""]);
-  if (!rows.length) return h("p", null, unknown ? "Every goal that needs no loads is met." : "Every goal is met.");
-  return h("details", { open },
+  if (!rows.length) return [h("p", null, others.length ? "Every other goal is met." : "Every goal is met."), leftOut(others)];
+  return [h("details", { open },
     h("summary", null, `${count(rows.length)} of ${plural(judged.length, "goal")} not met, ${count(hard)} of them hard`),
-    table("Unmet goals", ["Goal", "Kind", "Not content", "Worst contentment", "Where"], rows));
+    table("Unmet goals", ["Goal", "Kind", "Not content", "Worst contentment", "Where"], rows)), leftOut(others)];
 }
 
 export async function show(body, app) {
@@ -110,7 +112,7 @@ export async function show(body, app) {
     fill(wrong, wrongs(findings, state));
     fill(clusterNow, cluster(totals, state));
     fill(controllerNow, controller(state, open.length));
-    fill(goalsNow, unmet(goals, state.loads_unknown !== null, goalsNow.querySelector("details")?.open));
+    fill(goalsNow, unmet(goals, goalsNow.querySelector("details")?.open));
     await load();
   }
 

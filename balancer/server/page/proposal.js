@@ -139,7 +139,7 @@ export async function show(body, app, [id], given) {
       ? h("ul", null, worse.map((g) => h("li", null, `${g.goal}: contentment ${share(g.contentment_before)} to ` +
         `${share(g.contentment_after)}, not content ${count(g.unmet_cells_before)} to ${count(g.unmet_cells_after)}`)))
       : h("p", null, "No goal as a whole.")),
-    section("What stays unmet", unmetList(plan.unmet), plan.remedy ? h("p", null, plan.remedy.text) : null,
+    section("What stays unmet", unmetList(plan.unmet, Object.values(plan.goals_left_out)), plan.remedy ? h("p", null, plan.remedy.text) : null,
       plan.warnings.length ? h("ul", null, plan.warnings.map((w) => h("li", null, w))) : null),
     section("Relief against cost", relief(plan)),
     section("Time and traffic", h("div", { class: "controls" }, field("Throttle of each broker", throttle)), time, copied),

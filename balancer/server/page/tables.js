@@ -1,7 +1,7 @@
 // Tables about a plan that several views show.
 
 import { h, table } from "./dom.js";
-import { share, times } from "./words.js";
+import { plural, share, times } from "./words.js";
 
 export function columnsTable(columns) {
   return table("Worst broker of each resource", ["Resource", "Before", "After", "No plan is below"],
@@ -32,13 +32,17 @@ function reason(text) {
   return [`${text.slice(0, end)}.`, h("details", null, h("summary", null, "Why"), h("p", null, text.slice(end + 2)))];
 }
 
-export function unmetList(unmet) {
-  if (!unmet.length) return h("p", null, "Every goal is met after it.");
+// Goals that are not judged, with the reasons; null where there are none.
+export const leftOut = (reasons) => (reasons.length ? h("details", null,
+  h("summary", null, `${plural(reasons.length, "goal")} left out`), h("ul", null, reasons.map((why) => h("li", null, why)))) : null);
+
+export function unmetList(unmet, reasons) {
+  if (!unmet.length) return [h("p", null, reasons.length ? "Every other goal is met after it." : "Every goal is met after it."), leftOut(reasons)];
   const remedies = new Map();
   for (const u of unmet) if (u.remedy) remedies.set(u.remedy, [...(remedies.get(u.remedy) ?? []), u]);
   return [h("ul", null, unmet.map((u) => h("li", null, h("b", null, u.goal), u.hard ? " (hard)" : "",
     u.proven ? ": no placement meets it. " : ": the search did not reach it. ", reason(u.reason)))),
   ...[...remedies].map(([remedy, goals]) => h("p", null, h("b", null, goals.length === unmet.length && goals.length > 1
     ? `Remedy for ${goals.length === 2 ? "both" : `all ${goals.length}`}: `
-    : `Remedy for ${goals.map((u) => u.goal).join(", ")}: `), remedy))];
+    : `Remedy for ${goals.map((u) => u.goal).join(", ")}: `), remedy)), leftOut(reasons)];
 }

@@ -29,7 +29,7 @@ export async function show(body, app) {
       facts([["Does", planned(found.plan)],
         ["Balancedness", `${count(found.plan.balancedness_before)} to ${count(found.plan.balancedness_after)} of 100`]]),
       columnsTable(found.columns), goalsTable(found.goals)),
-      section("What stays unmet", unmetList(found.unmet)));
+      section("What stays unmet", unmetList(found.unmet, Object.values(found.goals_left_out))));
   }
 
   fill(body, h("p", null, "Plans for a cluster that differs from this one. Nothing is executed."),
