@@ -166,6 +166,17 @@ def test_goals_that_read_loads_are_refused_by_name(
     assert (answer.status_code, answer.json()["error"][: len(WHY)]) == (503, WHY)
 
 
+def test_a_goal_that_cruise_controls_client_names_is_not_left_out_in_silence(
+    tmp_path: Path,
+) -> None:
+    snapshot = synthetic_snapshot(brokers=6, partitions=60, racks=3).with_resources(("disk",))
+    with served(tmp_path, snapshot=snapshot, run=False) as found, found.client() as client:
+        named = "goals=RackAwareGoal,CpuCapacityGoal&skip_hard_goal_check=true&json=true"
+        answer = client.post(f"{BASE}/rebalance?{named}").json()
+        assert answer["goalSummary"][-1]["goal"] == "RackAwareGoal"
+        assert "ResourceCapacity[cpu]: the snapshot has no resource 'cpu'" in answer["message"]
+
+
 @pytest.mark.parametrize(
     "request_",
     ["GET proposals", "GET load", "GET partition_load", "POST rebalance?dryrun=true",

@@ -90,6 +90,8 @@ def _answered(task: UserTask, given: Parameters, plan: Plan, notes: list[str]) -
     if ignored := given.without_effect:
         notes = [*notes, f"Without effect here: {', '.join(ignored)}."]
     notes += [f"{said}." for said in plan.warnings if said.startswith("excluded_topics")]
+    if given.items("goals"):
+        notes += [f"Left out: {why}." for why in plan.goals_left_out.values()]
     note = " ".join(notes)
     if task.endpoint != "rightsize":
         return optimization(plan, verbose=given.flag("verbose"), note=note)
