@@ -275,17 +275,26 @@ def test_healing_gives_replicas_to_brokers_whose_metrics_are_not_believed() -> N
     assert not (stage.model.cluster.replica_broker == 1).any()
 
 
-def test_too_few_metrics_hold_back_goals_but_not_racks_and_healing() -> None:
+@pytest.mark.parametrize(
+    ("known", "age", "why"),
+    [
+        (0.5, 30.0, "metrics of 50% of partitions found"),
+        (1.0, 7200.0, "the metrics of 6 of 6 brokers are stale"),
+    ],
+)
+def test_too_few_metrics_hold_back_goals_but_not_racks_and_healing(
+    known: float, age: float, why: str
+) -> None:
     stage = Stage(skewed(), {"dead_brokers": {"heal_after": 0}})
-    stage.model.known = 0.5
+    stage.model.known, stage.model.ages = known, dict.fromkeys(range(1, 7), age)
     assert set(stage.rounds(30)) == {"waiting"}
-    assert "it waits for loads for 1 min: metrics of 50% of partitions found" in stage.reason
+    assert f"it waits for loads for 1 min: {why}" in stage.reason
     assert stage.rounds(1) == ["executed"]
     (plan,) = stage.executor.plans
     assert all(r.hard for r in plan.goal_results)
     assert plan.snapshot.resources == ("disk",)
     assert stage.rounds(1) == ["waiting"]
-    assert "50% of partitions" in stage.reason
+    assert why in stage.reason
     assert stage.controller.state()["loads_unknown"] == stage.reason
     assert stage.controller.state()["balancedness"] is None
     text = stage.controller.metrics.text()
