@@ -258,7 +258,8 @@ def without_stale_metrics(view: View, max_age: float) -> View:
     Raises
     ------
     StaleMetricsError
-        If those are most of these brokers: then the metrics are at fault, and there are no loads.
+        If then most of these brokers are not trusted: the metrics are at fault, and there are no
+        loads.
     """
     s, ages = view.snapshot, view.staleness or {}
     holding = {*s.broker_ids[living(s) & (replicas_on(s) > 0)].tolist()}
@@ -266,10 +267,12 @@ def without_stale_metrics(view: View, max_age: float) -> View:
     if not stale:
         return view
     said = [_age_sentence(b, ages.get(b), max_age) for b in stale]
-    if 2 * len(stale) > len(holding):
-        more = f" (and {len(stale) - 1} more)" if len(stale) > 1 else ""
+    ignored = len(holding & {*stale, *view.distrust.brokers})
+    if 2 * ignored > len(holding):
+        more = f" (and {ignored - 1} more)" if ignored > 1 else ""
+        untrusted = " or not trusted" if ignored > len(stale) else ""
         raise StaleMetricsError(
-            f"the metrics of {len(stale)} of {plural(len(holding), 'broker')} are stale: "
+            f"the metrics of {ignored} of {plural(len(holding), 'broker')} are stale{untrusted}: "
             f"{said[0]}{more}"
         )
     doubts = tuple(Doubt(b, "missing", text) for b, text in zip(stale, said, strict=True))

@@ -239,6 +239,10 @@ def test_where_most_metrics_are_stale_nothing_is_rebalanced() -> None:
     stage.model.ages = {1: 30.0, 2: 30.0}
     assert stage.rounds(1) == ["waiting"]
     assert "the metrics of 4 of 6 brokers are stale: broker 3 has reported no" in stage.reason
+    stage.model.ages |= {3: 30.0, 4: 30.0}
+    stage.model.distrusted = Distrust((Doubt(1, "totals", "it lies"), Doubt(2, "totals", "too")))
+    assert stage.rounds(1) == ["waiting"]
+    assert "the metrics of 4 of 6 brokers are stale or not trusted: " in stage.reason
 
 
 def test_a_reporter_that_is_not_believed_freezes_what_it_holds() -> None:

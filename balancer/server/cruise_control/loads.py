@@ -102,7 +102,7 @@ def partition_load(
     topic: str | None,
     partition: str | None,
     brokers: tuple[int | str, ...],
-    estimated: Bools,
+    estimated: Bools | None = None,
 ) -> LongAnswer:
     """Partitions by what their leaders carry, the most first.
 
@@ -121,7 +121,7 @@ def partition_load(
     brokers
         Only partitions with a replica on one of these; empty for all.
     estimated
-        (P,) partitions to leave out, because nobody knows their loads.
+        (P,) partitions to leave out, because nobody knows their loads; None for no such ones.
     """
     name = RESOURCES.get(resource.lower())
     if name is None or name not in s.resources:
@@ -138,7 +138,8 @@ def partition_load(
     if brokers:
         here = np.isin(s.replica_broker, s.broker_index(brokers))
         chosen &= np.bincount(s.replica_partition[here], minlength=s.n_partitions) > 0
-    chosen &= ~estimated
+    if estimated is not None:
+        chosen &= ~estimated
     rows = np.flatnonzero(chosen)
     order = np.argsort(-s.leader_load[rows, s.resource(name)], kind="stable")
     chosen_rows = rows[order][:entries]
