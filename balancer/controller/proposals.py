@@ -22,6 +22,8 @@ from balancer.problem.budget import Budget
 from balancer.problem.movement_cost import copy_cost, cost_unit
 from balancer.problem.operation import Operation, OperationError
 from balancer.problem.operations import OPERATIONS, type_of
+from balancer.problem.resolution import resolve
+from balancer.search.scorer import unscorable
 from balancer.strategies import is_universal, load_strategy, with_search_parameters
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Snapshot
@@ -67,6 +69,8 @@ class Proposals:
         self._settings = settings
         self._trace = trace
         self._stop = stop
+        # Goals that could not be judged in the last healing plan, and why.
+        self._failing: dict[str, str] = {}
 
     def propose(
         self,
@@ -98,9 +102,16 @@ class Proposals:
         try:
             return balancer.propose(snapshot, operation, stop=self._stop)
         except Exception as error:
-            if finding.kind not in HEALING or not snapshot.resources:
+            if finding.kind not in HEALING and view.incomplete is None:
                 raise
             self._trace()
+            failing = unscorable(resolve(snapshot, operation).cluster, balancer.goals)
+            if failing:
+                self._failing |= failing
+                balancer.goals = [g for g in balancer.goals if g.name not in failing]
+                return balancer.propose(snapshot, operation, stop=self._stop)
+            if finding.kind not in HEALING or not snapshot.resources:
+                raise
             bare = snapshot.with_resources(())
             return self.propose(
                 replace(view, incomplete=sentence(error)), finding, bare, operation, cap
@@ -115,7 +126,7 @@ class Proposals:
         operation: Operation,
     ) -> tuple[Plan, str]:
         """A healing plan, onto drained brokers only if no other can receive; and a remark."""
-        drained = sorted(self._detectors.drained(view))
+        drained, self._failing = sorted(self._detectors.drained(view)), {}
         plan: Plan | None = None
         try:
             plan = self.propose(view, finding, snapshot, operation, None)
@@ -124,15 +135,18 @@ class Proposals:
                 raise
             self._trace()
         if plan is not None and (not drained or _heals(plan)):
-            return plan, ""
+            return plan, self._left_out()
         resolved = self._detectors.resolved(view, finding, findings, last_resort=drained)
         other = self.propose(view, finding, *resolved, None)
         if plan is not None and not _heals(other):
-            return plan, ""
-        return other, (
+            return plan, self._left_out()
+        return other, self._left_out() + (
             f"; {listed(drained, 'broker')}, to be empty, may receive replicas, because no other "
             "broker can"
         )
+
+    def _left_out(self) -> str:
+        return "".join(f"; {why}, so it is left out" for why in self._failing.values())
 
     def no_worse(
         self,

@@ -15,7 +15,7 @@ from balancer.planning.figures import balancedness
 from balancer.problem.operation import Operation
 from balancer.problem.resolution import resolve
 from balancer.problem.tiers import with_availability
-from balancer.search.scorer import Scorer
+from balancer.search.scorer import Scorer, unscorable
 from goals import Goal, applicable, inapplicable
 
 # Seconds in which loads may become known, as after a start, before goals that need none are put
@@ -99,7 +99,8 @@ class GoalViolationDetector:
             ]
         cluster = resolve(view.snapshot, operation).cluster
         fitting = with_availability(applicable(judged, view.snapshot, strict=False))
-        goals = [g.prepared(cluster) for g in fitting]
+        failing = {} if known else unscorable(cluster, fitting)
+        goals = [g.prepared(cluster) for g in fitting if g.name not in failing]
         scorer = Scorer(cluster, goals)
         self.balancedness, self.evenness = None, {}
         if known:

@@ -465,6 +465,21 @@ class Scorer:
         return goal.scope.of_partitions and isinstance(transition, SequentialTransition)
 
 
+def unscorable(cluster: Cluster, goals: Sequence[Goal]) -> dict[str, str]:
+    """Goals that cannot be judged in a cluster -> the error, such as of a load that it lacks.
+
+    A goal of another package may read more than it requires.
+    """
+    found = {}
+    for goal in goals:
+        try:
+            Scorer(cluster, [goal.prepared(cluster)])
+        # Goals of other packages raise anything.
+        except Exception as error:
+            found[goal.name] = str(error)
+    return found
+
+
 def improves(before: Scorer, after: Scorer, tiers: int, trivial_share: float) -> bool:
     """Whether the first of `tiers` tiers that changes improves enough to be worthwhile."""
     stages = [stage for tier in before.tiers[:tiers] for stage in before.stages(tier)]

@@ -11,7 +11,7 @@ from balancer.engine import Balancer
 from balancer.problem.operation import Operation
 from balancer.problem.resolution import resolve
 from balancer.problem.tiers import with_availability
-from balancer.search.scorer import Scorer
+from balancer.search.scorer import Scorer, unscorable
 from balancer.server.models import GoalState
 from goals import applicable, inapplicable
 
@@ -21,8 +21,14 @@ def goal_states(balancer: Balancer, view: View) -> Sequence[GoalState]:
     snapshot = view.snapshot
     cluster = resolve(snapshot, Operation()).cluster
     fitting = with_availability(applicable(balancer.goals, snapshot, strict=False))
-    goals = [goal.prepared(cluster) for goal in fitting]
-    scorer = Scorer(cluster, goals)
+    try:
+        goals = [goal.prepared(cluster) for goal in fitting]
+        scorer, failing = Scorer(cluster, goals), dict[str, str]()
+    # Goals of other packages raise anything; one that fails hides no other.
+    except Exception:
+        failing = unscorable(cluster, fitting)
+        goals = [goal.prepared(cluster) for goal in fitting if goal.name not in failing]
+        scorer = Scorer(cluster, goals)
     found = []
     for place, (goal, scores) in enumerate(zip(goals, scorer.scores, strict=True)):
         worst = int(np.argmin(scores)) if len(scores) else None
@@ -41,7 +47,7 @@ def goal_states(balancer: Balancer, view: View) -> Sequence[GoalState]:
             )
         )
     by_name = {goal.name: goal for goal in balancer.goals}
-    for name, why in inapplicable(balancer.goals, snapshot).items():
+    for name, why in (inapplicable(balancer.goals, snapshot) | failing).items():
         goal = by_name[name]
         found.append(
             GoalState(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from balancer.controller.feed import FeedError
 from balancer.controller.lost_partitions import lost_partitions, partition_names
 from cluster_model import Snapshot, SnapshotError, synthetic_snapshot
 from cluster_model.live import ClusterModel
+from goals import Goal, RackAwareness, State
 
 AT_ONCE: dict[str, Any] = {
     "dead_brokers": {"heal_after": "1m", "alert_after": "1m", "cooldown": "5m"},
@@ -549,3 +550,31 @@ def test_other_clusters_hear_of_their_own_unit() -> None:
     cuts = [d.facts["cap"] for d in stage.controller.decisions if "cap" in d.facts]
     assert cuts[0]["cost_unit"] == "records"
     assert "bytes" not in cuts[0]
+
+
+class Hot(Goal):
+    """A goal of another package that does not say that it reads cpu."""
+
+    scope: ClassVar = "broker"
+
+    def score(self, state: State) -> Any:
+        """1 if a broker uses little cpu."""
+        return np.where(state.load("cpu") > 1e9, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_a_goal_that_reads_unknown_loads_unannounced_stops_no_healing_and_no_racks(
+    hard: bool,
+) -> None:
+    snapshot = synthetic_snapshot(
+        brokers=6, partitions=60, racks=3, rack_violations=0.1, utilization=0.2
+    )
+    stage = Stage(snapshot, AT_ONCE, goals=[RackAwareness(hard=True), Hot(hard=hard)])
+    stage.model.known = 0.0
+    assert stage.rounds(31)[-1] == "executed"
+    stage.model.with_states(dead=[3])
+    assert stage.rounds(2)[-1] == "executed"
+    healed = next(d for d in reversed(stage.controller.decisions) if d.kind == "started")
+    assert "no resource 'cpu'" in healed.reason
+    assert "so it is left out" in healed.reason
+    assert _of(stage, 3) == 0

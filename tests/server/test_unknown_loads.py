@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import numpy as np
@@ -28,6 +28,7 @@ from balancer.server.cruise_control.router import ENDPOINTS
 from balancer.server.service import supposed
 from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.trust import Distrust, Doubt, frozen_partitions, partition_names
+from goals import RackAwareness, State
 
 BASE = "/kafkacruisecontrol"
 MEASURED = ("cpu", "network_in", "network_out")
@@ -352,6 +353,20 @@ def test_what_is_not_known_or_trusted_stays_whoever_asks(
         assert plan["actions"]
         assert stay.isdisjoint(f"{a['topic']}-{a['partition']}" for a in plan["actions"])
         assert 1 not in {a["destination"] for a in plan["actions"]}
+
+
+def test_a_goal_that_cannot_be_judged_hides_no_other(tmp_path: Path) -> None:
+    class Hot(RackAwareness):
+        scope: ClassVar = "broker"
+
+        def score(self, state: State) -> Any:
+            return np.minimum(state.load("cpu"), 1.0)
+
+    with served(tmp_path, run=False, measured=False) as found, found.client() as client:
+        found.service.balancer.goals = [RackAwareness(), Hot()]
+        (hot,) = [g for g in client.get("/api/v1/goals").json() if g["goal"] == "Hot"]
+        assert (hot["met"], "no resource 'cpu'" in hot["left_out"]) == (None, True)
+        assert 'counterpoise_goal_met{goal="RackAwareness"' in client.get("/metrics").text
 
 
 def test_an_approved_plan_of_an_operation_that_is_gone_waits_and_stops_no_round() -> None:
