@@ -375,7 +375,7 @@ def propose(
         partial_view=partial_view,
         timeout=timeout,
         snapshot_option=snapshot_option,
-        needs_loads=type_of(asked).needs_loads,
+        goals=balancer.goals if type_of(asked).needs_loads else (),
     )
     for sentence in concerns(cluster):
         warn(sentence)

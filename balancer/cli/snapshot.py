@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +25,7 @@ from metrics_reporter.quantities import plural
 if TYPE_CHECKING:
     from cluster_model import Snapshot
     from cluster_model.trust import Distrust
+    from goals import Goal
 
 KAFKA = "A running Kafka"
 
@@ -271,7 +273,7 @@ def read_cluster(
     partial_view: bool,
     timeout: float,
     snapshot_option: list[str] | None,
-    needs_loads: bool = True,
+    goals: Sequence[Goal] | None = None,
 ) -> tuple[Snapshot, Distrust]:
     """A snapshot from a file or from a running Kafka, whichever is given.
 
@@ -285,8 +287,8 @@ def read_cluster(
         Seconds to wait for an answer of Kafka.
     snapshot_option
         Options of the reader of a file.
-    needs_loads
-        Whether loads that the metrics topic does not have are an error.
+    goals
+        Goals that need the loads of the metrics topic, see :meth:`KafkaSource.measured`.
     """
     from balancer.composition.source import KafkaSource
     from cluster_model.trust import Distrust
@@ -323,7 +325,7 @@ def read_cluster(
             warn,
             partial_view,
             attributes,
-        ).measured(required=needs_loads)
+        ).measured(goals)
 
 
 def _check_suffix(path: Path) -> None:

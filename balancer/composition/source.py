@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
@@ -14,6 +14,7 @@ from cluster_model import Snapshot
 from cluster_model.capacities import Capacities, CapacityError, as_capacities
 from cluster_model.errors import InputError
 from cluster_model.trust import Distrust
+from goals import Goal, inapplicable
 from metrics_reporter.file_changes import FileChanges
 
 # What Kafka itself measures.
@@ -178,13 +179,14 @@ class KafkaSource:
 
         return topic_ids(self.bootstrap, self.properties, timeout=self.timeout)
 
-    def measured(self, *, required: bool = True) -> tuple[Snapshot, Distrust]:
+    def measured(self, goals: Sequence[Goal] | None = None) -> tuple[Snapshot, Distrust]:
         """The cluster with its measured loads, and the loads that no plan may rely on.
 
         Parameters
         ----------
-        required
-            Whether loads that are not known are an error; otherwise they are left out.
+        goals
+            Goals that need the loads: where none of them reads what is not known, that is left
+            out, and otherwise an error. None needs all loads.
         """
         if self.topic is None:
             return self.sized(), Distrust()
@@ -207,10 +209,11 @@ class KafkaSource:
             view = View(seen.snapshot, 0.0, ages, distrust=seen.distrust)
             distrust = without_stale_metrics(view, StaleMetrics().max_age).distrust
         except InputError as error:
-            if required:
+            sized = found.with_resources(_SIZES)
+            if goals is None or {*inapplicable(goals, sized)} != {*inapplicable(goals, found)}:
                 raise
             self.notice(f"{error}; only the sizes of replicas are used")
-            return found.with_resources(_SIZES), Distrust()
+            return sized, Distrust()
         if lacking := seen.left_out(found.resources):
             self.notice(lacking)
         for doubt in distrust.doubts:

@@ -6,6 +6,7 @@ import json
 import re
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,15 @@ def test_loads_that_are_estimates_are_not_shown(world: World) -> None:
     assert f"warning: {len(led)} partitions without known loads: the file has" in written.stderr
     table = invoke(["load", *LIVE, "--sort", "cpu"]).stdout
     assert re.search(rf"(?m)^ *{LIAR} .*–.*–.*–", table), table
+
+
+def test_goals_that_read_no_loads_are_planned_without_them(world: World, tmp_path: Path) -> None:
+    world.now += 7200.0
+    racks = tmp_path / "racks.yaml"
+    racks.write_text("goals: [{goal: RackAwareness}]\n")
+    result = invoke(["propose", *LIVE, "--goals", str(racks), "--json"])
+    assert (result.exit_code, "only the sizes of replicas are used" in result.stderr) == (0, True)
+    assert json.loads(result.stdout)["actions"]
 
 
 @pytest.mark.parametrize("words", [["propose"], ["load"], ["snapshot", "kafka", "-o", "-"]])
