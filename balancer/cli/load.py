@@ -311,16 +311,11 @@ def _cell(name: str, figure: Figure, amounts: bool) -> str:
 
 def _broker(row: BrokerLoad, shown: tuple[str, ...]) -> RenderableType:
     table = Rows("resource", "carries>", "capacity>", "of capacity>", "× fair share>")
-    for name in (name for name in shown if name in row.figures):
-        figure = row.figures[name]
+    for name in shown:
         size = row.capacity.get(name)
-        table.add(
-            escape(column_title(name)),
-            quantity(name, figure.amount),
-            "" if size is None else quantity(name, size),
-            _share(figure.of_capacity),
-            _times(figure),
-        )
+        carried, *shares = _cells(row.figures, (name,), True)
+        room = "" if size is None else quantity(name, size)
+        table.add(escape(column_title(name)), carried, room, *shares)
     host = "" if row.host == row.rack else f", host {row.host}"
     return Group(
         Text(f"Broker {row.broker}, rack {row.rack}{host}, {row.state}", style="bold"), table

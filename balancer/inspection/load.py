@@ -345,7 +345,11 @@ class ClusterLoad:
             name: np.bincount(topic, self._replica_load(name)[here], n).astype(np.float64)
             for name in self.columns
         }
-        told = np.bincount(s.partition_topic, ~self.estimated, n) > 0
+        # what a broker that is not trusted carries is an estimate, whatever it is made of
+        known = here & ~self.estimated[s.replica_partition]
+        if broker is not None:
+            known &= ~self._untrusted[s.replica_broker]
+        told = np.bincount(s.partition_topic[s.replica_partition], known, n) > 0
         for name in sums.keys() - _TOLD:
             sums[name][~told] = -np.inf
         held = np.bincount(topic, minlength=n)

@@ -71,6 +71,9 @@ def test_loads_that_are_estimates_are_not_shown(world: World) -> None:
     assert f"warning: {len(led)} partitions without known loads: the file has" in written.stderr
     table = invoke(["load", *LIVE, "--sort", "cpu"]).stdout
     assert re.search(rf"(?m)^ *{LIAR} .*–.*–.*–", table), table
+    own = invoke(["load", *LIVE, "--broker", str(LIAR)]).stdout
+    assert re.search(r"(?m)^CPU +– +\S+ %", own), own
+    assert re.search(r"(?m)^topic-3 +\d+ +\d+ +– +– +– +\S", own), own
 
 
 def test_goals_that_read_no_loads_are_planned_without_them(world: World, tmp_path: Path) -> None:
